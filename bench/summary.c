@@ -32,9 +32,9 @@ static uint64_t digest_of(uint64_t block)
 }
 
 /* The blocks |from| to |to|, which come part by part as from the index. */
-static struct remote_set *set_make(uint64_t from, uint64_t to)
+static struct peer_set *set_make(uint64_t from, uint64_t to)
 {
-	struct remote_draft d = {0};
+	struct peer_draft d = {0};
 	uint64_t *digests = malloc((to - from) * sizeof *digests);
 	size_t *at = calloc(PARTS + 1, sizeof *at);
 	CGN_MUST(digests != NULL && at != NULL);
@@ -46,23 +46,23 @@ static struct remote_set *set_make(uint64_t from, uint64_t to)
 		digests[at[digest_of(i) >> 54]++] = digest_of(i);
 	for (size_t part = 0, i = 0; part < PARTS; part++) {
 		for (; i < at[part]; i++)
-			remote_draft_add(&d, remote_fingerprint(digests[i]));
-		remote_draft_part(&d);
+			peer_draft_add(&d, peer_fingerprint(digests[i]));
+		peer_draft_part(&d);
 	}
 	free(digests);
 	free(at);
-	struct remote_set *s = remote_draft_finish(&d);
+	struct peer_set *s = peer_draft_finish(&d);
 	CGN_MUST(s != NULL);
 	return s;
 }
 
-static bool block_is_found(const struct remote_set *s, uint64_t block)
+static bool block_is_found(const struct peer_set *s, uint64_t block)
 {
 	uint64_t digest = digest_of(block);
-	return remote_set_match(s, 0, &digest, 1) == 1;
+	return peer_set_match(s, 0, &digest, 1) == 1;
 }
 
-static void lookups_measure(const struct remote_set *s, uint64_t n, struct json_out *o)
+static void lookups_measure(const struct peer_set *s, uint64_t n, struct json_out *o)
 {
 	uint64_t found = 0, began = now_ns();
 	for (uint64_t i = 0; i < STRANGERS; i++)
@@ -74,20 +74,20 @@ static void lookups_measure(const struct remote_set *s, uint64_t n, struct json_
 		CGN_MUST(block_is_found(s, i));
 }
 
-static void code_measure(const struct remote_set *s, struct json_out *o)
+static void code_measure(const struct peer_set *s, struct json_out *o)
 {
-	const unsigned drop = REMOTE_WIDTH - s->width;
+	const unsigned drop = PEER_WIDTH - s->width;
 	const uint64_t range = UINT64_C(1) << s->width;
 	uint64_t put = UINT64_MAX, get = UINT64_MAX;
 	size_t bytes = 0;
 	for (int i = 0; i < ROUNDS; i++) {
 		CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf b = {0};
-		CGN_ON_EXIT(remote_set_unref) struct remote_set *again = NULL;
+		CGN_ON_EXIT(peer_set_unref) struct peer_set *again = NULL;
 		uint64_t began = now_ns();
-		remote_gaps_put(s, drop, range, &b);
+		peer_gaps_put(s, drop, range, &b);
 		uint64_t coded = now_ns();
 		struct cgn_cursor c = cgn_cursor_of(cgn_buf_view(&b));
-		CGN_MUST(cgn_ok(remote_gaps_get(&c, drop, range, &again, NULL)) && again->sum == s->sum);
+		CGN_MUST(cgn_ok(peer_gaps_get(&c, drop, range, &again, NULL)) && again->sum == s->sum);
 		uint64_t ended = now_ns();
 		put = coded - began < put ? coded - began : put;
 		get = ended - coded < get ? ended - coded : get;
@@ -101,8 +101,8 @@ static void code_measure(const struct remote_set *s, struct json_out *o)
 static void size_measure(uint64_t n, struct json_out *o)
 {
 	uint64_t began = now_ns();
-	CGN_ON_EXIT(remote_set_unref) struct remote_set *s = set_make(0, n);
-	remote_set_narrow(s, remote_width(s->n, 0));
+	CGN_ON_EXIT(peer_set_unref) struct peer_set *s = set_make(0, n);
+	peer_set_narrow(s, peer_width(s->n, 0));
 	json_open(o, '{');
 	json_key_u64(o, "blocks", n);
 	json_key_f64(o, "make_ms", (double)(now_ns() - began) / 1e6);
@@ -115,8 +115,8 @@ static void size_measure(uint64_t n, struct json_out *o)
 /* ---- traffic ---- */
 
 struct side {
-	struct remote_journal there;
-	struct remote_known here;
+	struct peer_journal there;
+	struct peer_known here;
 	uint64_t read_ns, answers;
 };
 
@@ -124,19 +124,19 @@ struct side {
 static size_t side_ask(struct side *s)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf sets = {0}, bytes = {0};
-	CGN_ON_EXIT(remote_set_unref) struct remote_set *whole = NULL;
-	static struct remote_summary told, got;
-	struct remote_set *now = NULL;
-	told = (struct remote_summary){.n_models = 1,
+	CGN_ON_EXIT(peer_set_unref) struct peer_set *whole = NULL;
+	static struct peer_summary told, got;
+	struct peer_set *now = NULL;
+	told = (struct peer_summary){.n_models = 1,
 		.models = {{.name = CGN_STR("llama-3.3-70b"), .nodes = 32}}};
-	remote_journal_ask(&s->there, s->here.generation, REMOTE_VERSION, &told, &whole, &sets);
-	remote_summary_put(&told, whole, cgn_buf_view(&sets), &bytes);
+	peer_journal_ask(&s->there, s->here.generation, PEER_VERSION, &told, &whole, &sets);
+	peer_summary_put(&told, whole, cgn_buf_view(&sets), &bytes);
 	uint64_t began = now_ns();
-	CGN_MUST(cgn_ok(remote_summary_get(cgn_buf_view(&bytes), &s->here, &got, &now, NULL)));
+	CGN_MUST(cgn_ok(peer_summary_get(cgn_buf_view(&bytes), &s->here, &got, &now, NULL)));
 	s->read_ns += now_ns() - began;
 	s->answers++;
-	remote_set_unref(&s->here.set);
-	s->here = (struct remote_known){now, got.generation, got.shift};
+	peer_set_unref(&s->here.set);
+	s->here = (struct peer_known){now, got.generation, got.shift};
 	return bytes.n;
 }
 
@@ -146,8 +146,8 @@ static double churn_measure(uint64_t n, uint64_t rate, struct json_out *o)
 	struct side s = {0};
 	uint64_t bytes = 0, from = 0;
 	for (int t = 0; t <= SPAN_S; t += INTERVAL_S, from += rate * INTERVAL_S) {
-		struct remote_set *set = set_make(from, from + n);
-		remote_journal_add(&s.there, &set, 0, REMOTE_VERSION, 1);
+		struct peer_set *set = set_make(from, from + n);
+		peer_journal_add(&s.there, &set, 0, PEER_VERSION, 1);
 		size_t answer = side_ask(&s);
 		bytes += t > 0 ? answer + HTTP_BYTES : 0;
 	}
@@ -161,8 +161,8 @@ static double churn_measure(uint64_t n, uint64_t rate, struct json_out *o)
 		json_key_f64(o, "read_ms", (double)s.read_ns / (double)s.answers / 1e6);
 		json_close(o, '}');
 	}
-	remote_journal_fini(&s.there);
-	remote_set_unref(&s.here.set);
+	peer_journal_fini(&s.there);
+	peer_set_unref(&s.here.set);
 	return kbits;
 }
 

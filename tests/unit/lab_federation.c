@@ -107,8 +107,8 @@ static void nothing_is_lost(void **state)
 		assert_int_equal(r.prompt_blocks, t.n_ids);
 		assert_true(r.cached_blocks < r.prompt_blocks);
 		assert_true(r.left > 0);
-		assert_true(cfg.interval > 0 ? r.summaries > 0 && r.left_by[REMOTE_BID_SUMMARY] > 0
-					     : r.summaries == 0 && r.left_by[REMOTE_BID_MEASURED] == r.left);
+		assert_true(cfg.interval > 0 ? r.summaries > 0 && r.left_by[PEER_BID_SUMMARY] > 0
+					     : r.summaries == 0 && r.left_by[PEER_BID_MEASURED] == r.left);
 		for (size_t i = 0; i < cfg.n_cuts; i++)
 			assert_true(r.cuts[i].left_for_ns < CGN_SEC);
 		federation_result_fini(&r);

@@ -12,7 +12,7 @@
 #include "policy/kv/kvbulk/kvbulk.h"
 #include "policy/kv/kvframe/kvframe.h"
 #include "policy/node/proto/proto.h"
-#include "policy/route/remote/summary.h"
+#include "policy/route/peer/summary.h"
 
 #define NOW   UINT64_C(1764316800) /* 2025-11-28T08:00:00Z */
 #define ARENA ((size_t)1 << 16)
@@ -376,28 +376,28 @@ static void bulk_check(struct cgn_str text)
 /* Version 2 tells the set narrowed to the bits that it needs. */
 static void summary_put(unsigned version, struct cgn_buf *out)
 {
-	static struct remote_summary s;
-	struct remote_draft d = {0};
+	static struct peer_summary s;
+	struct peer_draft d = {0};
 	for (uint32_t i = 1; i <= 20; i++)
-		remote_draft_add(&d, i * (version == 1 ? 1000 : 1U << 27)); /* told apart by a few bits too */
-	struct remote_set *set = remote_draft_finish(&d);
+		peer_draft_add(&d, i * (version == 1 ? 1000 : 1U << 27)); /* told apart by a few bits too */
+	struct peer_set *set = peer_draft_finish(&d);
 	assert_non_null(set);
 	if (version > 1)
-		remote_set_narrow(set, remote_width(set->n, 0));
-	s = (struct remote_summary){.version = version,
+		peer_set_narrow(set, peer_width(set->n, 0));
+	s = (struct peer_summary){.version = version,
 		.width = set->width,
 		.generation = 5,
 		.sum = set->sum,
 		.blocks = set->n,
 		.n_models = 1};
-	s.models[0] = (struct remote_load){.name = CGN_STR("m"),
+	s.models[0] = (struct peer_load){.name = CGN_STR("m"),
 		.nodes = 2,
 		.inflight = 3,
 		.room = 4,
 		.input = 5,
 		.prefill_uj = 6};
-	remote_summary_put(&s, set, (struct cgn_str){.n = 0}, out);
-	remote_set_unref(&set);
+	peer_summary_put(&s, set, (struct cgn_str){.n = 0}, out);
+	peer_set_unref(&set);
 }
 
 static void summary_make(struct cgn_buf *out)
@@ -410,18 +410,18 @@ static void summary_2_make(struct cgn_buf *out)
 	summary_put(2, out);
 }
 
-static CGN_RC summary_try(struct cgn_str bytes, struct remote_summary *got, struct cgn_err *err)
+static CGN_RC summary_try(struct cgn_str bytes, struct peer_summary *got, struct cgn_err *err)
 {
-	const struct remote_known nothing = {0};
-	struct remote_set *now = NULL;
-	CGN_TRY(remote_summary_get(bytes, &nothing, got, &now, err));
-	remote_set_unref(&now);
+	const struct peer_known nothing = {0};
+	struct peer_set *now = NULL;
+	CGN_TRY(peer_summary_get(bytes, &nothing, got, &now, err));
+	peer_set_unref(&now);
 	return CGN_OK;
 }
 
 static void summary_check(struct cgn_str bytes)
 {
-	static struct remote_summary s;
+	static struct peer_summary s;
 	struct cgn_err err = {.msg = ""};
 	must_work(summary_try(bytes, &s, &err), &err);
 	assert_true(s.generation == 5 && s.blocks == 20 && s.n_models == 1);
@@ -431,10 +431,10 @@ static void summary_check(struct cgn_str bytes)
 
 static void summary_2_check(struct cgn_str bytes)
 {
-	static struct remote_summary s;
+	static struct peer_summary s;
 	struct cgn_err err = {.msg = ""};
 	must_work(summary_try(bytes, &s, &err), &err);
-	assert_true(s.version == 2 && s.width < REMOTE_WIDTH && s.generation == 5 && s.blocks == 20);
+	assert_true(s.version == 2 && s.width < PEER_WIDTH && s.generation == 5 && s.blocks == 20);
 	text_is(s.models[0].name, "m");
 	assert_true(s.n_models == 1 && s.models[0].nodes == 2 && s.models[0].prefill_uj == 6);
 }
@@ -501,7 +501,7 @@ static void longer_frames_of_stores_are_read(void **state)
 static void later_versions_of_wires_are_refused_and_named(void **state)
 {
 	(void)state;
-	static struct remote_summary s;
+	static struct peer_summary s;
 	struct cgn_buf b = {.n = 0};
 	struct cgn_err err = {.msg = ""};
 	struct kvframe f;

@@ -172,8 +172,8 @@ static void put_federation(const struct federation_cfg *cfg, const struct federa
 	json_key_u64(o, "left", r->left);
 	json_key_f64(o, "left_ratio", share_of(r->left, r->requests));
 	json_key_open(o, "left_by", '{');
-	for (unsigned s = 0; s < REMOTE_BID_SOURCES; s++)
-		json_key_u64(o, remote_bid_text((enum remote_bid_source)s), r->left_by[s]);
+	for (unsigned s = 0; s < PEER_BID_SOURCES; s++)
+		json_key_u64(o, peer_bid_text((enum peer_bid_source)s), r->left_by[s]);
 	json_close(o, '}');
 	put_counts(cfg, r->by_cluster, "requests_by_cluster", o);
 	put_counts(cfg, r->left_from, "left_by_cluster", o);

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 
 #include "lab/replay/federation_priv.h"
-#include "policy/route/remote/beat.h"
+#include "policy/route/peer/beat.h"
 
 #define TOKEN_BYTES  4 /* A token's share of a prompt's text. */
 #define HEAD_BYTES   600
@@ -84,8 +84,7 @@ static void call_send(struct federation *f, const struct federation_call *draft)
 	federation_push(f, m);
 }
 
-static struct remote_stay stay_of(struct replay *r, const struct trace_request *q,
-	struct remote_prompt *prompt)
+static struct peer_stay stay_of(struct replay *r, const struct trace_request *q, struct peer_prompt *prompt)
 {
 	const struct chooser_ask ask = replay_ask(r, q);
 	const struct chooser_pick_result here = chooser_pick(r->chooser, &ask);
@@ -93,17 +92,17 @@ static struct remote_stay stay_of(struct replay *r, const struct trace_request *
 		.model = r->model,
 		.others_wait = admission_waiting(r->admission) > 0};
 	const struct admission_forecast f = admission_forecast_of(&here, r->cluster->stats, q->input);
-	*prompt = (struct remote_prompt){.chain = r->chain,
+	*prompt = (struct peer_prompt){.chain = r->chain,
 		.blocks = ask.blocks,
 		.tokens = q->input,
 		.block_tokens = r->trace->block_tokens};
-	return remote_stay_of(here.verdict, &f, admission_must_wait(&facts), r->wait);
+	return peer_stay_of(here.verdict, &f, admission_must_wait(&facts), r->wait);
 }
 
-static struct remote_bid bid_of(const struct federation *f, const struct federation_peer *p,
-	const struct remote_prompt *prompt)
+static struct peer_bid bid_of(const struct federation *f, const struct federation_peer *p,
+	const struct peer_prompt *prompt)
 {
-	const struct remote_side side = {.measured = p->ttft > 0 ? p->ttft : f->cfg->expected_ttft,
+	const struct peer_side side = {.measured = p->ttft > 0 ? p->ttft : f->cfg->expected_ttft,
 		.way = p->rtt,
 		.trust = p->trust,
 		.told = p->told,
@@ -113,7 +112,7 @@ static struct remote_bid bid_of(const struct federation *f, const struct federat
 		.shift = p->known.shift,
 		.open = p->open,
 		.open_then = p->open_then};
-	return remote_bid_of(&side, prompt, f->now);
+	return peer_bid_of(&side, prompt, f->now);
 }
 
 /* Let the request at cluster |at| leave, if it may and a peer is worth it. */
@@ -121,24 +120,24 @@ static bool call_leave(struct federation *f, uint32_t at, const struct replay_ca
 	struct federation_call *parent, uint32_t tried)
 {
 	struct federation_cluster *x = &f->v[at];
-	struct remote_prompt prompt;
-	struct remote_bid best = {0};
+	struct peer_prompt prompt;
+	struct peer_bid best = {0};
 	uint32_t to = FEDERATION_CLUSTERS;
 	if (!f->cfg->forwards || (parent != NULL && parent->hops >= f->cfg->max_hops))
 		return false;
 	x->r.now = f->now;
-	const struct remote_stay stay = stay_of(&x->r, own->request, &prompt);
-	if (!remote_may_be_worth(&stay, &f->cfg->rules))
+	const struct peer_stay stay = stay_of(&x->r, own->request, &prompt);
+	if (!peer_may_be_worth(&stay, &f->cfg->rules))
 		return false;
 	for (uint32_t i = 0; i < f->cfg->clusters; i++) {
 		const struct federation_peer *p = &x->peers[i];
 		if (i == at || (tried & 1U << i) != 0 || p->lost || p->rest_until > f->now)
 			continue;
-		const struct remote_bid bid = bid_of(f, p, &prompt);
-		if (remote_bid_door(&bid, &stay, &f->cfg->rules, p->open, f->cfg->max_concurrent) ==
-				REMOTE_DOOR_OPEN &&
+		const struct peer_bid bid = bid_of(f, p, &prompt);
+		if (peer_bid_door(&bid, &stay, &f->cfg->rules, p->open, f->cfg->max_concurrent) ==
+				PEER_DOOR_OPEN &&
 			(to == FEDERATION_CLUSTERS ||
-				remote_bid_beats(&bid, &best, &f->cfg->rules, &stay.cost))) {
+				peer_bid_beats(&bid, &best, &f->cfg->rules, &stay.cost))) {
 			best = bid;
 			to = i;
 		}
@@ -152,7 +151,7 @@ static bool call_leave(struct federation *f, uint32_t at, const struct replay_ca
 		.tried = tried,
 		.own = *own,
 		.parent = parent,
-		.forecast = best.source == REMOTE_BID_SUMMARY ? best.forecast : (struct remote_forecast){0},
+		.forecast = best.source == PEER_BID_SUMMARY ? best.forecast : (struct peer_forecast){0},
 		.sent_at = f->now};
 	call_send(f, &draft);
 	return true;
@@ -226,11 +225,11 @@ static void call_first(struct federation *f, struct federation_call *c, uint64_t
 {
 	struct federation_peer *p = peer_of(f, c);
 	c->begun = true;
-	c->shown = (struct remote_shown){.ttft = cgn_since(f->now, c->sent_at),
+	c->shown = (struct peer_shown){.ttft = cgn_since(f->now, c->sent_at),
 		.counted = true,
 		.cached = cached,
 		.tokens = c->own.request->input};
-	p->ttft = remote_ttft_learn(p->ttft, c->shown.ttft);
+	p->ttft = peer_ttft_learn(p->ttft, c->shown.ttft);
 	if (c->parent != NULL) {
 		c->parent->first_at = call_back(f, c->parent, FEDERATION_FIRST, cached);
 		return;
@@ -241,11 +240,11 @@ static void call_first(struct federation *f, struct federation_call *c, uint64_t
 
 static void forecast_settle(struct federation *f, struct federation_call *c)
 {
-	struct remote_trust *t = &peer_of(f, c)->trust;
+	struct peer_trust *t = &peer_of(f, c)->trust;
 	const uint64_t bad = t->bad;
 	if (!c->forecast.known)
 		return;
-	f->out->demotions += remote_trust_learn(t, &c->forecast, &c->shown, f->now);
+	f->out->demotions += peer_trust_learn(t, &c->forecast, &c->shown, f->now);
 	f->out->predicted++;
 	f->out->mispredicted += t->bad - bad;
 	f->out->held_predicted += c->forecast.cached;
@@ -284,7 +283,7 @@ void fedcall_receive(struct federation *f, const struct federation_message *m)
 		call_break(f, c);
 	else if (m->kind == FEDERATION_REFUSED) {
 		f->out->bounced++;
-		peer_of(f, c)->rest_until = f->now + REMOTE_REST_LEAST;
+		peer_of(f, c)->rest_until = f->now + PEER_REST_LEAST;
 		call_again(f, c);
 	} else if (!c->begun) { /* FEDERATION_TIMEOUT */
 		f->out->returned++;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* federation: plays a trace against several clusters in virtual time, each a replay with its own nodes, index and queue.
- * What leaves is decided by the router's own code (policy/route/remote): bids by summaries, the margin, trust. Summaries are the
+ * What leaves is decided by the router's own code (policy/route/peer): bids by summaries, the margin, trust. Summaries are the
  * router's: sets of the index, changes between generations, coded and read; their bytes are counted. Pure.
  *
  * Requests come in at the cluster of their region (federation_split). Between two clusters there is a way with a round trip
@@ -17,7 +17,7 @@
  * Memory: that of the replays, about 400 bytes for each request that leaves, and 4 bytes a block for each two clusters. */
 #pragma once
 #include "lab/replay/replay.h"
-#include "policy/route/remote/bid.h"
+#include "policy/route/peer/bid.h"
 
 #define FEDERATION_CLUSTERS 16
 #define FEDERATION_CUTS     16
@@ -35,7 +35,7 @@ struct federation_cfg {
 	size_t n_ways;
 	double loss; /* Share of packets, below 0.5. */
 	cgn_nsec interval;
-	struct remote_rules rules;
+	struct peer_rules rules;
 	uint32_t max_hops, max_concurrent;
 	cgn_nsec expected_ttft, first_byte_timeout;
 	bool resumes;
@@ -69,7 +69,7 @@ struct federation_result {
 	struct samples ttft, itl;
 	/* Requests that left; that a peer refused, or that came back because it was lost. */
 	uint64_t left, bounced, returned;
-	uint64_t left_by[REMOTE_BID_SOURCES];
+	uint64_t left_by[PEER_BID_SOURCES];
 	/* Answers that were compared with a summary, those that were far worse, and the peers that were demoted for it. */
 	uint64_t predicted, mispredicted, demotions;
 	uint64_t held_predicted, held_found; /* Tokens in peers' caches. */

@@ -5,7 +5,7 @@
 #include "lab/replay/federation.h"
 #include "lab/replay/replay_priv.h"
 #include "lab/replay/wan.h"
-#include "policy/route/remote/summary.h"
+#include "policy/route/peer/summary.h"
 
 /* A request that left cluster |from| for |to|. Kept until the end. */
 struct federation_call {
@@ -16,8 +16,8 @@ struct federation_call {
 	uint32_t tried;   /* Clusters that do not get the request from |from| again, a bit each. */
 	struct replay_call own;
 	struct federation_call *parent; /* By which the request came to |from|; NULL: from a client. */
-	struct remote_forecast forecast;
-	struct remote_shown shown;
+	struct peer_forecast forecast;
+	struct peer_shown shown;
 	cgn_nsec sent_at, first_at;
 	uint32_t given;            /* Tokens of the answer. */
 	struct trace_request rest; /* The request to continue the answer with at |from|. */
@@ -30,10 +30,10 @@ struct federation_peer {
 	cgn_nsec heard; /* When the last token of an answer came from there. */
 	uint32_t open;
 	struct cgn_link calls;
-	struct remote_trust trust;
-	struct remote_known known; /* With a reference. */
+	struct peer_trust trust;
+	struct peer_known known; /* With a reference. */
 	bool told;
-	struct remote_load load;
+	struct peer_load load;
 	cgn_nsec valid_to;
 	uint32_t open_then;
 	uint64_t question; /* Number of the last one; an answer to another one is too late. */
@@ -44,7 +44,7 @@ struct federation_cluster {
 	struct replay_result result;
 	struct trace trace; /* Owns its requests. */
 	struct federation_peer peers[FEDERATION_CLUSTERS];
-	struct remote_journal journal;
+	struct peer_journal journal;
 };
 
 enum federation_kind {

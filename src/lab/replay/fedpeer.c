@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "lab/replay/federation_priv.h"
-#include "policy/route/remote/beat.h"
-#include "policy/route/remote/load.h"
+#include "policy/route/peer/beat.h"
+#include "policy/route/peer/load.h"
 
 #define BEAT_BYTES  200
 #define ASK_BYTES   300
@@ -27,7 +27,7 @@ void fedpeer_begin(struct federation *f)
 {
 	const uint32_t n = f->cfg->clusters;
 	for (uint32_t i = 0; i < n; i++) {
-		f->v[i].journal = (struct remote_journal){0};
+		f->v[i].journal = (struct peer_journal){0};
 		if (f->cfg->forwards && f->cfg->interval > 0)
 			message_after(f, FEDERATION_TELL, i, i, phase_of(f, i, i, f->cfg->interval));
 		for (uint32_t j = 0; j < n; j++) {
@@ -36,7 +36,7 @@ void fedpeer_begin(struct federation *f)
 			p->lost = true; /* Until it answers. */
 			if (i == j || !f->cfg->forwards)
 				continue;
-			message_after(f, FEDERATION_BEAT, i, j, phase_of(f, i, j, REMOTE_BEAT_EVERY));
+			message_after(f, FEDERATION_BEAT, i, j, phase_of(f, i, j, PEER_BEAT_EVERY));
 			if (f->cfg->interval > 0)
 				message_after(f, FEDERATION_ASK, i, j, phase_of(f, i, j, f->cfg->interval));
 		}
@@ -46,9 +46,9 @@ void fedpeer_begin(struct federation *f)
 void fedpeer_end(struct federation *f)
 {
 	for (uint32_t i = 0; i < f->cfg->clusters; i++) {
-		remote_journal_fini(&f->v[i].journal);
+		peer_journal_fini(&f->v[i].journal);
 		for (uint32_t j = 0; j < f->cfg->clusters; j++)
-			remote_set_unref(&f->v[i].peers[j].known.set);
+			peer_set_unref(&f->v[i].peers[j].known.set);
 	}
 }
 
@@ -56,7 +56,7 @@ void fedpeer_end(struct federation *f)
 
 static void beat_send(struct federation *f, const struct federation_message *m)
 {
-	const cgn_nsec late = f->now + REMOTE_BEAT_TIMEOUT;
+	const cgn_nsec late = f->now + PEER_BEAT_TIMEOUT;
 	cgn_nsec at = wan_arrival(&f->wan, m->from, m->to, BEAT_BYTES, f->now);
 	if (at < late)
 		at = wan_arrival(&f->wan, m->to, m->from, BEAT_BYTES, at);
@@ -70,57 +70,57 @@ static void beat_send(struct federation *f, const struct federation_message *m)
 static void beat_back(struct federation *f, const struct federation_message *m)
 {
 	struct federation_peer *p = &f->v[m->from].peers[m->to];
-	p->rtt = remote_rtt_learn(p->rtt, cgn_since(f->now, m->number));
+	p->rtt = peer_rtt_learn(p->rtt, cgn_since(f->now, m->number));
 	p->lost = false;
-	message_after(f, FEDERATION_BEAT, m->from, m->to, REMOTE_BEAT_EVERY);
+	message_after(f, FEDERATION_BEAT, m->from, m->to, PEER_BEAT_EVERY);
 }
 
 static void beat_lost(struct federation *f, const struct federation_message *m)
 {
 	struct federation_peer *p = &f->v[m->from].peers[m->to];
-	if (p->lost || remote_peer_is_silent(f->now, p->heard)) {
+	if (p->lost || peer_is_silent(f->now, p->heard)) {
 		f->out->lost += !p->lost;
 		p->lost = true;
 		fedcall_lost(f, m->from, m->to);
 	}
-	message_after(f, FEDERATION_BEAT, m->from, m->to, REMOTE_BEAT_EVERY);
+	message_after(f, FEDERATION_BEAT, m->from, m->to, PEER_BEAT_EVERY);
 }
 
 /* ---- telling ---- */
 
 static void block_take(void *user, uint64_t digest)
 {
-	remote_draft_add(user, remote_fingerprint(digest));
+	peer_draft_add(user, peer_fingerprint(digest));
 }
 
 static void set_make(struct federation *f, const struct federation_message *m)
 {
 	struct federation_cluster *x = &f->v[m->from];
 	struct kvindex_nodes nodes = {0};
-	struct remote_draft draft = {0};
+	struct peer_draft draft = {0};
 	for (size_t i = 0; i < x->r.model->n_ready; i++) {
 		uint16_t id = x->r.model->ready[i]->index_id;
 		nodes.bits[id / 64] |= UINT64_C(1) << id % 64;
 	}
 	for (unsigned part = 0; part < KVINDEX_PARTS; part++) {
 		(void)kvindex_part(x->r.index, &nodes, part, block_take, &draft);
-		remote_draft_part(&draft);
+		peer_draft_part(&draft);
 	}
-	struct remote_set *set = remote_draft_finish(&draft);
+	struct peer_set *set = peer_draft_finish(&draft);
 	f->no_memory |= set == NULL;
 	if (set != NULL)
-		remote_journal_add(&x->journal, &set, 0, REMOTE_VERSION, 1);
+		peer_journal_add(&x->journal, &set, 0, PEER_VERSION, 1);
 	message_after(f, FEDERATION_TELL, m->from, m->from, f->cfg->interval);
 }
 
-static struct remote_load load_of(const struct replay *r)
+static struct peer_load load_of(const struct replay *r)
 {
-	struct remote_load_sums sums = {0};
+	struct peer_load_sums sums = {0};
 	for (size_t i = 0; i < r->model->n_ready; i++) {
 		const struct view_node *n = r->model->ready[i];
-		remote_load_add(&sums, &r->cluster->stats[n->slot], n->width, r->cfg->rules->max_inflight, 0);
+		peer_load_add(&sums, &r->cluster->stats[n->slot], n->width, r->cfg->rules->max_inflight, 0);
 	}
-	struct remote_load l = remote_load_of(&sums);
+	struct peer_load l = peer_load_of(&sums);
 	l.name = CGN_STR(MODEL);
 	l.waiting = (uint32_t)admission_waiting(r->admission);
 	return l;
@@ -128,14 +128,14 @@ static struct remote_load load_of(const struct replay *r)
 
 static void summary_tell(struct federation *f, const struct federation_message *m)
 {
-	CGN_ON_EXIT(remote_set_unref) struct remote_set *whole = NULL;
+	CGN_ON_EXIT(peer_set_unref) struct peer_set *whole = NULL;
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf sets = {0};
 	const struct federation_cluster *x = &f->v[m->to];
-	struct remote_summary s = {.n_models = 1};
+	struct peer_summary s = {.n_models = 1};
 	struct federation_message back = federation_to(FEDERATION_ANSWER, m->from, m->to, 0);
-	remote_journal_ask(&x->journal, m->number, REMOTE_VERSION, &s, &whole, &sets);
+	peer_journal_ask(&x->journal, m->number, PEER_VERSION, &s, &whole, &sets);
 	s.models[0] = load_of(&x->r);
-	remote_summary_put(&s, whole, cgn_buf_view(&sets), &back.body);
+	peer_summary_put(&s, whole, cgn_buf_view(&sets), &back.body);
 	f->no_memory |= sets.bad || back.body.bad;
 	back.question = m->question;
 	back.at = wan_arrival(&f->wan, m->to, m->from, HEAD_BYTES + back.body.n, f->now);
@@ -157,20 +157,20 @@ static void summary_ask(struct federation *f, const struct federation_message *m
 	federation_push(f, ask);
 }
 
-static void known_change(struct federation_peer *p, struct remote_set *set, const struct remote_summary *s)
+static void known_change(struct federation_peer *p, struct peer_set *set, const struct peer_summary *s)
 {
-	remote_set_unref(&p->known.set);
-	p->known = s != NULL ? (struct remote_known){set, s->generation, s->shift} : (struct remote_known){0};
+	peer_set_unref(&p->known.set);
+	p->known = s != NULL ? (struct peer_known){set, s->generation, s->shift} : (struct peer_known){0};
 }
 
 static void summary_take(struct federation *f, const struct federation_message *m)
 {
 	struct federation_peer *p = &f->v[m->from].peers[m->to];
-	static struct remote_summary s; /* 7 KiB. */
-	struct remote_set *set = NULL;
+	static struct peer_summary s; /* 7 KiB. */
+	struct peer_set *set = NULL;
 	struct cgn_err err;
 	cgn_nsec wait = f->cfg->interval;
-	cgn_rc rc = remote_summary_get(cgn_buf_view(&m->body), &p->known, &s, &set, &err);
+	cgn_rc rc = peer_summary_get(cgn_buf_view(&m->body), &p->known, &s, &set, &err);
 	f->out->summary_bytes += m->body.n;
 	f->no_memory |= rc.code == CGN_NO_MEMORY;
 	p->question++;
@@ -187,7 +187,7 @@ static void summary_take(struct federation *f, const struct federation_message *
 	p->told = true;
 	p->load = s.models[0];
 	p->load.name = CGN_STR(MODEL);
-	p->valid_to = f->now + remote_valid_span(f->cfg->interval);
+	p->valid_to = f->now + peer_valid_span(f->cfg->interval);
 	p->open_then = p->open;
 	if (s.generation == 0 && wait > SOON)
 		wait = SOON;

@@ -10,7 +10,7 @@
 #include "policy/kv/kvsite/kvsite.h"
 #include "policy/node/breaker/breaker.h"
 #include "policy/node/engine/engine.h"
-#include "policy/route/remote/check.h"
+#include "policy/route/peer/check.h"
 #include "policy/route/routing/document.h"
 #include "policy/route/session/session.h"
 #include "policy/who/auth/auth.h"
@@ -32,7 +32,7 @@ CGN_RC settings_load(const char *file_name, struct cgn_str toml, const char *con
 		budget_check_config,
 		limit_check_config,
 		hook_check_config,
-		remote_check_config,
+		peer_check_config,
 		engine_check_nodes,
 		inferencepool_check_config,
 		kvsite_check_config,

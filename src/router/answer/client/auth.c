@@ -25,7 +25,7 @@ static bool is_off(const struct gw_req *r, enum gw_route_kind kind)
 	if (kind == GW_SELECT || kind == GW_SELECTED)
 		return r->w->shared->reservations == NULL;
 	if (kind == GW_SUMMARY)
-		return r->client.from.peer == NULL || r->client.from.peer->remote == NULL;
+		return r->client.from.peer == NULL || r->client.from.peer->summaries == NULL;
 	return kind == GW_BATCH && r->w->shared->files == NULL;
 }
 

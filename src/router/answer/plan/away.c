@@ -2,8 +2,8 @@
 #include "router/answer/plan/away.h"
 
 #include "base/log/log.h"
-#include "policy/route/remote/beat.h"
-#include "policy/route/remote/worth.h"
+#include "policy/route/peer/beat.h"
+#include "policy/route/peer/worth.h"
 #include "router/answer/answer/resume.h"
 #include "router/answer/plan/queue.h"
 #include "router/request/account/account.h"
@@ -71,12 +71,12 @@ static double prompt_watts(const struct gw_req *r)
 }
 
 /* Return the cost of the request if it stays; nothing is known where costs do not count. */
-static struct remote_cost cost_here(const struct gw_req *r, const struct remote_stay *stay)
+static struct peer_cost cost_here(const struct gw_req *r, const struct peer_stay *stay)
 {
-	const struct remote_rules *rules = &r->w->rules->away;
+	const struct peer_rules *rules = &r->w->rules->away;
 	const struct gw_price *price = rules->price > 0 ? gw_rules_price(r->w->rules, r->prompt.model) : NULL;
 	const double watts = rules->energy > 0 && stay->known ? prompt_watts(r) : 0;
-	struct remote_cost c = {.priced = price != NULL, .powered = watts > 0};
+	struct peer_cost c = {.priced = price != NULL, .powered = watts > 0};
 	if (price != NULL)
 		c.price = ((double)price->input * (double)r->plan.prompt_tokens +
 				  (double)price->output * (double)limit_answer_estimate(r)) /
@@ -85,7 +85,7 @@ static struct remote_cost cost_here(const struct gw_req *r, const struct remote_
 	return c;
 }
 
-static struct remote_stay stay_of(struct gw_req *r, const struct chooser_pick_result *p)
+static struct peer_stay stay_of(struct gw_req *r, const struct chooser_pick_result *p)
 {
 	const size_t bucket = admission_bucket(r->prompt.model);
 	const struct gw_admission *g = r->w->shared->admission;
@@ -94,7 +94,7 @@ static struct remote_stay stay_of(struct gw_req *r, const struct chooser_pick_re
 	const struct admission_forecast *f = &r->plan.ttft;
 	cgn_nsec queue =
 		waits ? atomic_load_explicit(&g->wait_ms[bucket], memory_order_relaxed) * CGN_MSEC : 0;
-	struct remote_stay stay = remote_stay_of(p->verdict, f, waits, queue);
+	struct peer_stay stay = peer_stay_of(p->verdict, f, waits, queue);
 	stay.cost = cost_here(r, &stay);
 	return stay;
 }
@@ -124,20 +124,20 @@ static bool peer_is_open(const struct gw_peer *p, const struct gw_peer_model *m,
 }
 
 /* Is the bid one that the request may take? Count why it is not, if it is worth it. */
-static bool bid_is_open(struct gw_req *r, const struct remote_stay *stay, const struct gw_bid *b)
+static bool bid_is_open(struct gw_req *r, const struct peer_stay *stay, const struct gw_bid *b)
 {
 	const uint32_t open = atomic_load_explicit(&b->peer->open, memory_order_relaxed);
-	const enum remote_door door =
-		remote_bid_door(&b->told, stay, &r->w->rules->away, open, b->peer->max_concurrent);
-	if (door == REMOTE_DOOR_FULL)
+	const enum peer_door door =
+		peer_bid_door(&b->told, stay, &r->w->rules->away, open, b->peer->max_concurrent);
+	if (door == PEER_DOOR_FULL)
 		away_count(r, b->peer, "full");
-	if (door == REMOTE_DOOR_BUSY)
+	if (door == PEER_DOOR_BUSY)
 		away_count(r, b->peer, "busy");
-	return door == REMOTE_DOOR_OPEN;
+	return door == PEER_DOOR_OPEN;
 }
 
 /* Ask the peers that may have the request. */
-static struct gw_bids *bids_take(struct gw_req *r, const struct remote_stay *stay)
+static struct gw_bids *bids_take(struct gw_req *r, const struct peer_stay *stay)
 {
 	const struct gw_peers *peers = r->w->shared->peers;
 	struct gw_bids *bids = r->plan.away.bids;
@@ -162,13 +162,13 @@ static struct gw_bids *bids_take(struct gw_req *r, const struct remote_stay *sta
 
 /* Return the best bid of a peer that the request was not tried with; NULL: none. */
 static const struct gw_bid *bid_best(const struct gw_req *r, const struct gw_bids *bids,
-	const struct remote_cost *here)
+	const struct peer_cost *here)
 {
 	const struct gw_bid *best = NULL;
 	for (size_t i = 0; bids != NULL && i < bids->n; i++) {
 		const struct gw_bid *b = &bids->v[i];
 		if (b->open && (r->plan.away.tried & 1U << (b->peer->slot - ROUTE_MAX_NODES)) == 0 &&
-			(best == NULL || remote_bid_beats(&b->told, &best->told, &r->w->rules->away, here)))
+			(best == NULL || peer_bid_beats(&b->told, &best->told, &r->w->rules->away, here)))
 			best = b;
 	}
 	return best;
@@ -216,9 +216,9 @@ bool gw_away_send(struct gw_req *r, cgn_nsec began)
 		return false;
 	struct chooser_ask ask = gw_choose_ask(r, plan_leg(&r->plan.legs));
 	const struct chooser_pick_result here = chooser_pick(r->w->chooser, &ask);
-	const struct remote_stay stay = stay_of(r, &here);
+	const struct peer_stay stay = stay_of(r, &here);
 	/* Most requests need not wait, and ask no peer. */
-	if (!remote_may_be_worth(&stay, &r->w->rules->away))
+	if (!peer_may_be_worth(&stay, &r->w->rules->away))
 		return false;
 	enum breaker_gate gate = BREAKER_SHUT;
 	const struct gw_bid *pick;
@@ -233,8 +233,8 @@ bool gw_away_send(struct gw_req *r, cgn_nsec began)
 		return false;
 	r->plan.away.peer = pick->peer;
 	r->plan.away.forecast =
-		pick->told.source == REMOTE_BID_SUMMARY ? pick->told.forecast : (struct remote_forecast){0};
-	r->plan.away.shown = (struct remote_shown){0};
+		pick->told.source == PEER_BID_SUMMARY ? pick->told.forecast : (struct peer_forecast){0};
+	r->plan.away.shown = (struct peer_shown){0};
 	gw_explain_pick(r, &ask, &here, cgn_since(cgn_clock_now(), began));
 	gw_leg_leave(r, pick->peer, pick->model, gate);
 	gw_goto(r, GW_DISPATCH);
@@ -270,8 +270,8 @@ static cgn_nsec peer_rest(struct gw_req *r)
 		rest = REST_KEY;
 	else if (!busy)
 		return 0;
-	else if (rest < REMOTE_REST_LEAST)
-		rest = REMOTE_REST_LEAST;
+	else if (rest < PEER_REST_LEAST)
+		rest = PEER_REST_LEAST;
 	atomic_store_explicit(a->status == 404 ? &a->peer_model->rest_until : &a->peer->rest_until,
 		cgn_loop_now(r->w->loop) + rest, memory_order_relaxed);
 	return rest;
@@ -309,7 +309,7 @@ void gw_away_begun(struct gw_req *r)
 		return;
 	cgn_nsec before = atomic_load_explicit(&a->peer->ttft, memory_order_relaxed);
 	atomic_store_explicit(&a->peer->ttft,
-		remote_ttft_learn(before, cgn_since(cgn_loop_now(r->w->loop), a->sent_at)),
+		peer_ttft_learn(before, cgn_since(cgn_loop_now(r->w->loop), a->sent_at)),
 		memory_order_relaxed);
 }
 

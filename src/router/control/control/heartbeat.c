@@ -8,7 +8,7 @@
 #include "base/weburl/weburl.h"
 #include "io/wire/webask/webask.h"
 #include "joint/web/webclient/webclient.h"
-#include "policy/route/remote/beat.h"
+#include "policy/route/peer/beat.h"
 #include "router/control/control/router.h"
 #include "router/shared/peers/peers.h"
 
@@ -27,7 +27,7 @@ struct router_heartbeat {
 static void rtt_learn(struct gw_peer *p, cgn_nsec sample)
 {
 	cgn_nsec rtt = atomic_load_explicit(&p->rtt, memory_order_relaxed);
-	atomic_store_explicit(&p->rtt, remote_rtt_learn(rtt, sample), memory_order_relaxed);
+	atomic_store_explicit(&p->rtt, peer_rtt_learn(rtt, sample), memory_order_relaxed);
 }
 
 static void beat_found(struct router_heartbeat *b)
@@ -41,8 +41,7 @@ static void beat_found(struct router_heartbeat *b)
 static void beat_lost(struct router_heartbeat *b, const char *why)
 {
 	const struct pulse *pulse = &b->r->shared.choice.stats[b->peer->slot].pulse;
-	if (!atomic_load(&b->peer->lost) &&
-		!remote_peer_is_silent(cgn_loop_now(b->r->loop), pulse_heard(pulse)))
+	if (!atomic_load(&b->peer->lost) && !peer_is_silent(cgn_loop_now(b->r->loop), pulse_heard(pulse)))
 		return;
 	pulse_stop(&b->r->shared.choice.stats[b->peer->slot].pulse, cgn_loop_now(b->r->loop));
 	if (!atomic_exchange(&b->peer->lost, true))
@@ -58,7 +57,7 @@ static void on_answer(void *user, const struct webask_answer *a)
 		beat_found(b);
 	else if (!a->stale)
 		beat_lost(b, a->err->code != CGN_FINE ? a->err->msg : "it answers with an error");
-	cgn_timer_set(&b->timer, a->stale ? 1 : REMOTE_BEAT_EVERY);
+	cgn_timer_set(&b->timer, a->stale ? 1 : PEER_BEAT_EVERY);
 }
 
 static void on_beat(struct cgn_timer *t)
@@ -67,14 +66,14 @@ static void on_beat(struct cgn_timer *t)
 	const struct webask_endpoint to = {.client = b->client, .url = &b->url};
 	const struct webask_question ask = {.path = "/healthz",
 		.max_bytes = BEAT_BYTES,
-		.timeout = REMOTE_BEAT_TIMEOUT};
+		.timeout = PEER_BEAT_TIMEOUT};
 	struct cgn_err err;
 	b->asked_at = cgn_loop_now(b->r->loop);
 	if (cgn_ok(webask_start(b->r->loop, &to, &ask, on_answer, b, &b->fetch, &err)))
 		return;
 	b->fetch = NULL;
 	beat_lost(b, err.msg);
-	cgn_timer_set(&b->timer, REMOTE_BEAT_EVERY);
+	cgn_timer_set(&b->timer, PEER_BEAT_EVERY);
 }
 
 CGN_RC router_heartbeat_open(struct router *r, struct cgn_err *err)
@@ -90,7 +89,7 @@ CGN_RC router_heartbeat_open(struct router *r, struct cgn_err *err)
 		const struct webclient_cfg cfg = {.url = peers->v[i].url,
 			.tls = peers->v[i].tls,
 			.max_conns = 1,
-			.connect_timeout = REMOTE_BEAT_TIMEOUT};
+			.connect_timeout = PEER_BEAT_TIMEOUT};
 		if (!gw_peer_is_cluster(&peers->v[i]) || peers->v[i].url == NULL)
 			continue;
 		CGN_TRY(webclient_open(r->loop, &cfg, &b->url, &b->client, err));

@@ -6,7 +6,7 @@
 
 #include "router/control/control/router.h"
 #include "router/request/limit/budgets.h"
-#include "router/shared/peers/remote.h"
+#include "router/shared/peers/summaries.h"
 
 static uint64_t spent_today(const struct gw_peer *p, struct gw_budgets *budgets)
 {
@@ -21,7 +21,7 @@ static double money_of(uint64_t amount)
 
 static void model_fill(const struct gw_known_model *m, struct pb_tree *t, Cognitora__V1__PeerModel *to)
 {
-	const struct remote_load *l = &m->load;
+	const struct peer_load *l = &m->load;
 	to->model = pb_tree_text(t, l->name);
 	to->nodes = l->nodes;
 	to->inflight = l->inflight;
@@ -36,8 +36,8 @@ static void model_fill(const struct gw_known_model *m, struct pb_tree *t, Cognit
 
 static void trust_fill(const struct gw_peer *p, cgn_nsec now, Cognitora__V1__PeerTrust *to)
 {
-	const struct remote_trust trust = gw_remote_trust(p->remote);
-	to->trust = remote_trust_share(&trust, now);
+	const struct peer_trust trust = gw_summaries_trust(p->summaries);
+	to->trust = peer_trust_share(&trust, now);
 	to->demoted_for_s = trust.until > now ? (double)(trust.until - now) / (double)CGN_SEC : 0;
 	to->good = trust.good;
 	to->bad = trust.bad;
@@ -61,7 +61,7 @@ static void summary_fill(const struct gw_known *k, cgn_nsec now, struct pb_tree 
 static void known_fill(const struct gw_peer *p, cgn_nsec now, struct pb_tree *t,
 	Cognitora__V1__PeerStatus *to)
 {
-	CGN_ON_EXIT(gw_known_unref) struct gw_known *k = gw_remote_known(p->remote);
+	CGN_ON_EXIT(gw_known_unref) struct gw_known *k = gw_summaries_known(p->summaries);
 	to->trust = PB_NEW(t, peer_trust);
 	trust_fill(p, now, to->trust);
 	to->summary = k != NULL ? PB_NEW(t, peer_summary) : NULL;
@@ -99,7 +99,7 @@ static void peer_fill(const struct router *r, const struct gw_peer *p, struct pb
 	to->spent_today = money_of(spent);
 	to->daily_budget = money_of(limit);
 	to->left_today = money_of(limit > spent ? limit - spent : 0);
-	if (p->remote != NULL && p->url != NULL)
+	if (p->summaries != NULL && p->url != NULL)
 		known_fill(p, now, t, to);
 }
 
@@ -113,11 +113,11 @@ void router_peers_fill(struct router *r, struct pb_tree *t, Cognitora__V1__Peers
 
 static void summary_report(const struct router *r, const struct gw_peer *p)
 {
-	CGN_ON_EXIT(gw_known_unref) struct gw_known *k = gw_remote_known(p->remote);
-	const struct remote_trust trust = gw_remote_trust(p->remote);
+	CGN_ON_EXIT(gw_known_unref) struct gw_known *k = gw_summaries_known(p->summaries);
+	const struct peer_trust trust = gw_summaries_trust(p->summaries);
 	const cgn_nsec now = cgn_loop_now(r->loop);
 	struct telemetry *t = r->shared.telemetry;
-	metric_set(METRIC_OF(t, FED_TRUST, p->name), remote_trust_share(&trust, now));
+	metric_set(METRIC_OF(t, FED_TRUST, p->name), peer_trust_share(&trust, now));
 	metric_set(METRIC_OF(t, FED_BLOCKS, p->name), k != NULL ? k->set->n : 0);
 	metric_set(METRIC_OF(t, FED_AGE, p->name),
 		k != NULL ? (double)cgn_since(now, k->at) / (double)CGN_SEC : -1);
@@ -134,7 +134,7 @@ void router_peers_report(const struct router *r)
 			atomic_load_explicit(&p->open, memory_order_relaxed));
 		metric_set(METRIC_OF(t, AWAY_TTFT, p->name),
 			(double)(ttft > 0 ? ttft : p->expected_ttft) / (double)CGN_SEC);
-		if (p->remote != NULL && p->url != NULL)
+		if (p->summaries != NULL && p->url != NULL)
 			summary_report(r, p);
 		if (p->budgets.n > 0)
 			metric_set(METRIC_OF(t, AWAY_BUDGET, p->name),

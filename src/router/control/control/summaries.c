@@ -20,7 +20,7 @@ CGN_RC router_summaries_open(struct router *r, struct cgn_err *err)
 	if (s == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "summaries of peers: out of memory");
 	for (size_t i = 0; i < peers->n; i++)
-		if (peers->v[i].remote != NULL && peers->v[i].url != NULL)
+		if (peers->v[i].summaries != NULL && peers->v[i].url != NULL)
 			CGN_TRY(router_ask_open(r, &peers->v[i], interval, &s->asks[i], err));
 	return router_tell_open(r, interval, &s->tell, err);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* summaries: the reports that clusters exchange about themselves (policy/route/remote,
- * router/shared/peers/remote.h). The control loop makes the sets for peers (summary_tell.c) and asks the
+/* summaries: the reports that clusters exchange about themselves (policy/route/peer,
+ * router/shared/peers/summaries.h). The control loop makes the sets for peers (summary_tell.c) and asks the
  * peers (summary_ask.c); workers answer (answer/summary.c). */
 #pragma once
 #include "router/control/control/router.h"

@@ -8,10 +8,10 @@
 #include "base/weburl/weburl.h"
 #include "io/wire/webask/webask.h"
 #include "joint/web/webclient/webclient.h"
-#include "policy/route/remote/bid.h"
+#include "policy/route/peer/bid.h"
 #include "router/control/control/summaries.h"
 #include "router/shared/peers/peers.h"
-#include "router/shared/peers/remote.h"
+#include "router/shared/peers/summaries.h"
 
 #define ASK_TIMEOUT     (30 * CGN_SEC)
 #define CONNECT_TIMEOUT CGN_SEC
@@ -26,7 +26,7 @@ struct router_ask {
 	struct weburl url;
 	struct webask *fetch;
 	struct cgn_timer timer;
-	struct remote_known known[REMOTE_VIEWS]; /* With a reference. That of the last answer comes first. */
+	struct peer_known known[PEER_VIEWS]; /* With a reference. That of the last answer comes first. */
 };
 
 static void outcome_count(struct router_ask *a, const char *outcome)
@@ -37,21 +37,21 @@ static void outcome_count(struct router_ask *a, const char *outcome)
 /* Forget the sets from the |from|-th on. */
 static void known_drop(struct router_ask *a, size_t from)
 {
-	for (size_t i = from; i < REMOTE_VIEWS; i++) {
-		remote_set_unref(&a->known[i].set);
-		a->known[i] = (struct remote_known){0};
+	for (size_t i = from; i < PEER_VIEWS; i++) {
+		peer_set_unref(&a->known[i].set);
+		a->known[i] = (struct peer_known){0};
 	}
 }
 
-/* Put the set of an answer first, in the place of the |which|-th; REMOTE_VIEWS: of the one that was named
+/* Put the set of an answer first, in the place of the |which|-th; PEER_VIEWS: of the one that was named
  * longest ago. */
-static void known_put(struct router_ask *a, size_t which, struct remote_known now)
+static void known_put(struct router_ask *a, size_t which, struct peer_known now)
 {
-	size_t last = which < REMOTE_VIEWS ? which : REMOTE_VIEWS - 1;
-	remote_set_unref(&a->known[last].set);
+	size_t last = which < PEER_VIEWS ? which : PEER_VIEWS - 1;
+	peer_set_unref(&a->known[last].set);
 	memmove(&a->known[1], &a->known[0], last * sizeof a->known[0]);
 	a->known[0] = now;
-	remote_set_ref(now.set);
+	peer_set_ref(now.set);
 }
 
 /* The peer's summary counts for nothing: its measured time to first token decides. */
@@ -62,7 +62,7 @@ static cgn_nsec summary_refuse(struct router_ask *a, const char *why)
 	cgn_log_limited(WARN, "router.summary_refused", F_STR("peer", a->peer->name), F_STR("why", why),
 		F_STR("then", "the peer is judged by its measured time to first token, and is asked again"));
 	known_drop(a, 0);
-	gw_remote_know(a->peer->remote, &none);
+	gw_summaries_know(a->peer->summaries, &none);
 	return a->interval > REFUSED_PAUSE ? a->interval : REFUSED_PAUSE;
 }
 
@@ -79,27 +79,26 @@ static cgn_nsec summary_diverged(struct router_ask *a, const char *why)
 /* Take the answer. Return the time until the next one. */
 static cgn_nsec summary_take(struct router_ask *a, struct cgn_str body)
 {
-	static struct remote_summary s; /* The control loop's; 7 KiB. */
-	struct remote_set *set = NULL;
+	static struct peer_summary s; /* The control loop's; 7 KiB. */
+	struct peer_set *set = NULL;
 	struct cgn_err err;
-	const struct remote_known nothing = {0};
-	size_t which = remote_summary_which(body, a->known, REMOTE_VIEWS, &s);
-	cgn_rc rc =
-		remote_summary_get(body, which < REMOTE_VIEWS ? &a->known[which] : &nothing, &s, &set, &err);
+	const struct peer_known nothing = {0};
+	size_t which = peer_summary_which(body, a->known, PEER_VIEWS, &s);
+	cgn_rc rc = peer_summary_get(body, which < PEER_VIEWS ? &a->known[which] : &nothing, &s, &set, &err);
 	if (rc.code == CGN_CONFLICT && s.base != 0)
 		return summary_diverged(a, err.msg);
 	if (!cgn_ok(rc))
 		return summary_refuse(a, err.msg);
 	if (s.generation != 0)
-		known_put(a, which, (struct remote_known){set, s.generation, s.shift});
+		known_put(a, which, (struct peer_known){set, s.generation, s.shift});
 	struct gw_known *k = gw_known_new(a->peer, &s, &set);
-	remote_set_unref(&set);
+	peer_set_unref(&set);
 	if (k == NULL)
 		return summary_refuse(a, "out of memory");
 	k->at = cgn_loop_now(a->r->loop);
-	k->valid_to = k->at + remote_valid_span(a->interval);
+	k->valid_to = k->at + peer_valid_span(a->interval);
 	k->bytes = body.n;
-	gw_remote_know(a->peer->remote, &k);
+	gw_summaries_know(a->peer->summaries, &k);
 	outcome_count(a, s.base == 0 ? "whole" : "changes");
 	metric_add(METRIC_OF(a->r->shared.telemetry, FED_SUMMARY_BYTES, a->peer->name), body.n);
 	return s.generation == 0 && a->interval > SOON ? SOON : a->interval;
@@ -127,12 +126,12 @@ static void on_ask(struct cgn_timer *t)
 	char path[200];
 	struct cgn_err err;
 	int n = snprintf(path, sizeof path, "/federation/v1/summary?since=%" PRIu64 "&version=%d",
-		a->known[0].generation, REMOTE_VERSION);
-	for (size_t i = 1; i < REMOTE_VIEWS && a->known[i].generation != 0; i++)
+		a->known[0].generation, PEER_VERSION);
+	for (size_t i = 1; i < PEER_VIEWS && a->known[i].generation != 0; i++)
 		n += snprintf(path + n, sizeof path - (size_t)n, "%s%" PRIu64, i == 1 ? "&also=" : ",",
 			a->known[i].generation);
 	const struct webask_endpoint to = {.client = a->client, .url = &a->url};
-	const struct webask_question ask = {.path = path, .max_bytes = REMOTE_BYTES, .timeout = ASK_TIMEOUT};
+	const struct webask_question ask = {.path = path, .max_bytes = PEER_BYTES, .timeout = ASK_TIMEOUT};
 	if (cgn_ok(webask_start(a->r->loop, &to, &ask, on_answer, a, &a->fetch, &err)))
 		return;
 	a->fetch = NULL;

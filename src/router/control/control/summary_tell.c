@@ -5,7 +5,7 @@
 #include "base/log/log.h"
 #include "router/control/control/summaries.h"
 #include "router/shared/peers/peers.h"
-#include "router/shared/peers/remote.h"
+#include "router/shared/peers/summaries.h"
 
 #define TURN_PLACES 32768 /* places of the index in a turn: about a millisecond */
 #define TURN_EVERY  (5 * CGN_MSEC)
@@ -21,7 +21,7 @@ struct router_tell {
 	size_t turn;          /* Place of the peer that is looked at next. */
 	unsigned part, shift;
 	struct kvindex_nodes nodes;
-	struct remote_draft draft;
+	struct peer_draft draft;
 	struct {
 		cgn_nsec began; /* 0: never. */
 		unsigned shift;
@@ -49,7 +49,7 @@ static size_t place_of(const struct router_tell *t)
 
 static void set_begin(struct router_tell *t)
 {
-	remote_draft_drop(&t->draft);
+	peer_draft_drop(&t->draft);
 	t->shift = t->of[place_of(t)].shift;
 	t->part = 0;
 	nodes_mark(t);
@@ -64,9 +64,9 @@ static bool peer_next(struct router_tell *t)
 	for (size_t i = 0; i < peers->n; i++) {
 		size_t at = (t->turn + i) % peers->n;
 		struct gw_peer *p = &peers->v[at];
-		if (p->listen == NULL || p->remote == NULL ||
+		if (p->listen == NULL || p->summaries == NULL ||
 			(t->of[at].began > 0 && cgn_since(now, t->of[at].began) < t->interval) ||
-			!gw_remote_is_asked(p->remote, now, span))
+			!gw_summaries_is_asked(p->summaries, now, span))
 			continue;
 		t->peer = p;
 		t->turn = at + 1;
@@ -80,21 +80,21 @@ static bool peer_next(struct router_tell *t)
 static void block_take(void *user, uint64_t digest)
 {
 	struct router_tell *t = user;
-	if (remote_sampled(digest, t->shift))
-		remote_draft_add(&t->draft, remote_fingerprint(digest));
+	if (peer_sampled(digest, t->shift))
+		peer_draft_add(&t->draft, peer_fingerprint(digest));
 }
 
 static void set_end(struct router_tell *t)
 {
 	unsigned *shift = &t->of[place_of(t)].shift;
-	struct remote_set *set = remote_draft_finish(&t->draft);
+	struct peer_set *set = peer_draft_finish(&t->draft);
 	uint32_t n = set != NULL ? set->n : 0;
 	if (set == NULL)
 		cgn_log_limited(WARN, "router.summary_not_made", F_STR("peer", t->peer->name),
 			F_U64("shift", t->shift), F_STR("then", "the peer is told the one before"));
 	else
-		gw_remote_tell(t->peer->remote, &set, t->shift, cgn_loop_now(t->r->loop));
-	if (*shift > 0 && n < REMOTE_BLOCKS / 4)
+		gw_summaries_tell(t->peer->summaries, &set, t->shift, cgn_loop_now(t->r->loop));
+	if (*shift > 0 && n < PEER_BLOCKS / 4)
 		*shift -= 1;
 	t->peer = NULL;
 }
@@ -108,9 +108,9 @@ static void on_turn(struct cgn_timer *timer)
 	}
 	for (size_t done = 0; t->part < KVINDEX_PARTS && done < TURN_PLACES; t->part++) {
 		done += 1 + kvindex_part(t->r->shared.choice.index, &t->nodes, t->part, block_take, t);
-		remote_draft_part(&t->draft);
+		peer_draft_part(&t->draft);
 	}
-	if (t->draft.bad && t->shift < REMOTE_SHIFT) { /* More blocks than a set has: one in twice as many. */
+	if (t->draft.bad && t->shift < PEER_SHIFT) { /* More blocks than a set has: one in twice as many. */
 		t->of[place_of(t)].shift = t->shift + 1;
 		set_begin(t);
 	} else if (t->part == KVINDEX_PARTS) {
@@ -139,6 +139,6 @@ void router_tell_close(struct router_tell **take)
 	if (t == NULL)
 		return;
 	cgn_timer_cancel(&t->timer);
-	remote_draft_drop(&t->draft);
+	peer_draft_drop(&t->draft);
 	free(t);
 }

@@ -146,7 +146,7 @@ static void peers_fill(const struct gw_req *r, struct explain_decision *d)
 	const struct gw_bids *bids = r->plan.away.bids;
 	for (size_t i = 0; bids != NULL && i < bids->n && d->n_peers < EXPLAIN_PEERS; i++)
 		d->peers[d->n_peers++] = (struct explain_peer){.peer = cgn_str_of(bids->v[i].peer->name),
-			.by = remote_bid_text(bids->v[i].told.source),
+			.by = peer_bid_text(bids->v[i].told.source),
 			.left = bids->v[i].peer == r->plan.away.peer,
 			.ttft_ms = (float)((double)bids->v[i].told.ttft / 1e6),
 			.held = bids->v[i].told.forecast.held,

@@ -4,7 +4,7 @@
 #include "base/log/log.h"
 #include "router/metrics.h"
 #include "router/shared/peers/peers.h"
-#include "router/shared/peers/remote.h"
+#include "router/shared/peers/summaries.h"
 
 static cgn_nsec ttft_measured(const struct gw_peer *p)
 {
@@ -17,9 +17,9 @@ static uint64_t prompt_tokens(const struct gw_req *r)
 	return r->prompt.tokens > 0 ? r->prompt.tokens : r->plan.prompt_tokens;
 }
 
-static struct remote_prompt prompt_of(const struct gw_req *r)
+static struct peer_prompt prompt_of(const struct gw_req *r)
 {
-	return (struct remote_prompt){.chain = r->prompt.chain.short_digests,
+	return (struct peer_prompt){.chain = r->prompt.chain.short_digests,
 		.blocks = r->prompt.chain.n,
 		.tokens = prompt_tokens(r),
 		.block_tokens = r->prompt.block_tokens};
@@ -29,15 +29,15 @@ struct gw_bid gw_bid_of(const struct gw_req *r, struct gw_peer *peer, struct gw_
 	uint64_t answer)
 {
 	struct gw_bid bid = {.peer = peer, .model = model};
-	struct remote_side side = {.measured = ttft_measured(peer),
+	struct peer_side side = {.measured = ttft_measured(peer),
 		.paid = (double)gw_peer_price(peer, r->plan.prompt_tokens, answer) /
 			(double)BUDGET_MONEY_SCALE};
-	struct remote_prompt prompt = prompt_of(r);
+	struct peer_prompt prompt = prompt_of(r);
 	prompt.answer = answer;
 	CGN_ON_EXIT(gw_known_unref) struct gw_known *k = NULL;
-	if (peer->remote != NULL) {
-		side.trust = gw_remote_trust(peer->remote);
-		k = gw_remote_known(peer->remote);
+	if (peer->summaries != NULL) {
+		side.trust = gw_summaries_trust(peer->summaries);
+		k = gw_summaries_known(peer->summaries);
 	}
 	const struct gw_known_model *m = k != NULL ? gw_known_model(k, model->theirs) : NULL;
 	if (k != NULL) {
@@ -52,7 +52,7 @@ struct gw_bid gw_bid_of(const struct gw_req *r, struct gw_peer *peer, struct gw_
 		side.open = atomic_load_explicit(&model->open, memory_order_relaxed);
 		side.open_then = m->open;
 	}
-	bid.told = remote_bid_of(&side, &prompt, cgn_loop_now(r->w->loop));
+	bid.told = peer_bid_of(&side, &prompt, cgn_loop_now(r->w->loop));
 	return bid;
 }
 
@@ -66,14 +66,14 @@ static bool cache_hit_read(struct cgn_str text, uint64_t *held)
 void gw_bid_begun(struct gw_req *r)
 {
 	const struct gw_attempt *a = &r->attempt;
-	const struct remote_prompt prompt = prompt_of(r);
-	struct remote_shown *shown = &r->plan.away.shown;
+	const struct peer_prompt prompt = prompt_of(r);
+	struct peer_shown *shown = &r->plan.away.shown;
 	uint64_t held;
 	for (size_t i = 0; i < a->n_headers; i++)
 		if (cgn_str_eq_nocase(a->headers[i].name, CGN_STR("x-cgn-cache-hit")) &&
 			cache_hit_read(a->headers[i].value, &held) && held <= r->prompt.chain.n) {
 			shown->counted = true;
-			shown->cached = remote_prompt_tokens(&prompt, held);
+			shown->cached = peer_prompt_tokens(&prompt, held);
 		}
 	if (a->events)
 		shown->ttft = cgn_since(cgn_loop_now(r->w->loop), a->sent_at);
@@ -82,20 +82,20 @@ void gw_bid_begun(struct gw_req *r)
 void gw_bid_settle(struct gw_req *r)
 {
 	const struct gw_away *away = &r->plan.away;
-	struct remote_shown shown = away->shown;
-	const struct remote_forecast *f = &away->forecast;
+	struct peer_shown shown = away->shown;
+	const struct peer_forecast *f = &away->forecast;
 	const struct usage *u = &r->answer.usage;
 	struct telemetry *t = r->w->shared->telemetry;
-	if (!f->known || away->peer->remote == NULL)
+	if (!f->known || away->peer->summaries == NULL)
 		return;
 	shown.tokens = u->has_prompt ? u->prompt_tokens : f->tokens;
 	if (u->has_cached) { /* The engine counted; its router only expected. */
 		shown.counted = true;
 		shown.cached = u->cached_tokens;
 	}
-	const struct remote_trust before = gw_remote_trust(away->peer->remote);
-	bool demoted = gw_remote_learn(away->peer->remote, f, &shown, cgn_loop_now(r->w->loop));
-	const struct remote_trust now = gw_remote_trust(away->peer->remote);
+	const struct peer_trust before = gw_summaries_trust(away->peer->summaries);
+	bool demoted = gw_summaries_learn(away->peer->summaries, f, &shown, cgn_loop_now(r->w->loop));
+	const struct peer_trust now = gw_summaries_trust(away->peer->summaries);
 	metric_add(METRIC_OF(t, FED_PREDICTIONS, away->peer->name, now.bad > before.bad ? "bad" : "good"), 1);
 	if (shown.counted) {
 		metric_add(METRIC_OF(t, FED_CACHED, away->peer->name, "predicted"), f->cached);

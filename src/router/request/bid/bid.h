@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bid: asks what a peer would take for a request (policy/route/remote/bid.h), and compares it with what the answer showed. */
+/* bid: asks what a peer would take for a request (policy/route/peer/bid.h), and compares it with what the answer showed. */
 #pragma once
-#include "policy/route/remote/bid.h"
+#include "policy/route/peer/bid.h"
 #include "router/request/request/request.h"
 
 struct gw_peer_model;
@@ -10,7 +10,7 @@ struct gw_bid {
 	struct gw_peer *peer;
 	struct gw_peer_model *model;
 	bool open; /* The request may go there: it is worth it, and there is room. */
-	struct remote_bid told;
+	struct peer_bid told;
 };
 /* The bids for a request, in its arena. */
 struct gw_bids {

@@ -5,8 +5,8 @@
 #include "policy/answer/plan/plan.h"
 #include "policy/route/admission/admission.h"
 #include "policy/route/explain/explain.h"
+#include "policy/route/peer/trust.h"
 #include "policy/route/quote/quote.h"
-#include "policy/route/remote/trust.h"
 #include "policy/route/routing/answerhome.h"
 #include "policy/who/budget/budget.h"
 #include "router/shared/misfit/misfit.h"
@@ -56,11 +56,11 @@ struct gw_quoted {
 struct gw_away {
 	struct gw_peer *peer; /* the peer that has the request, until it was paid; NULL: none */
 	struct budget_held held;
-	uint32_t tried;                  /* bits of the peers that gave no answer, by place in the table */
-	uint64_t money;                  /* price that was paid, in the parts that policy/who/budget counts */
-	struct gw_bids *bids;            /* bid/bid.h; NULL: the request was not to leave */
-	struct remote_forecast forecast; /* expected by the peer's summary; not known: it was not used */
-	struct remote_shown shown;       /* seen in the peer's answer */
+	uint32_t tried;                /* bits of the peers that gave no answer, by place in the table */
+	uint64_t money;                /* price that was paid, in the parts that policy/who/budget counts */
+	struct gw_bids *bids;          /* bid/bid.h; NULL: the request was not to leave */
+	struct peer_forecast forecast; /* expected by the peer's summary; not known: it was not used */
+	struct peer_shown shown;       /* seen in the peer's answer */
 };
 
 #define GW_SUSPECTS 4 /* Nodes that failed one request and are kept in mind; further ones are not blamed. */

@@ -8,7 +8,7 @@
 #include "io/net/tls/tls.h"
 #include "io/os/disk/disk.h"
 #include "joint/web/webclient/webclient.h"
-#include "router/shared/peers/remote.h"
+#include "router/shared/peers/summaries.h"
 
 #define PEERS_TAG   0x64bee201U
 #define PEERS_LIMIT ((size_t)8 * 1024 * 1024)
@@ -157,7 +157,7 @@ static CGN_RC peer_fill(struct gw_peers *all, const struct config *cfg, size_t i
 		return CGN_FAIL(err, NO_MEMORY, "peers: out of memory");
 	cgn_rc rc = transport_open(p, from, a, &why);
 	if (cgn_ok(rc) && gw_peer_is_cluster(p) && cfg->router.federation.summary_interval > 0)
-		rc = gw_remote_new(&p->remote, &why);
+		rc = gw_summaries_new(&p->summaries, &why);
 	all->n++;
 	if (!cgn_ok(rc))
 		return CGN_FAIL_AS(err, rc.code, "peers.\"%.40s\": %.400s", from->name, why.msg);
@@ -196,7 +196,7 @@ void gw_peers_close(struct gw_peers **take)
 	for (size_t i = 0; i < all->n; i++) {
 		tls_ctx_free(&all->v[i].tls);
 		tls_ctx_free(&all->v[i].gate);
-		gw_remote_free(&all->v[i].remote);
+		gw_summaries_free(&all->v[i].summaries);
 	}
 	cgn_arena_fini(&all->arena);
 	all->tag = 0;

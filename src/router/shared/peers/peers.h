@@ -10,7 +10,7 @@
 #include "policy/route/cluster/cluster.h"
 #include "policy/who/budget/budget.h"
 
-struct gw_remote; /* remote.h */
+struct gw_summaries; /* summaries.h */
 struct tls_ctx;
 
 /* A model that may leave, under our name and the peer's. */
@@ -40,9 +40,9 @@ struct gw_peer {
 	struct tls_ctx *gate;    /* owned; of |listen| */
 	struct cgn_str *accepts; /* patterns of the models that it may ask for */
 	size_t n_accepts;
-	struct gw_remote *remote; /* owned; its summaries; NULL: there are none */
-	_Atomic bool lost;        /* the heartbeat is silent */
-	_Atomic cgn_nsec rtt;     /* round trip of the heartbeat; 0: not measured yet */
+	struct gw_summaries *summaries; /* owned; its summaries; NULL: there are none */
+	_Atomic bool lost;              /* the heartbeat is silent */
+	_Atomic cgn_nsec rtt;           /* round trip of the heartbeat; 0: not measured yet */
 	unsigned min_priority;
 	const struct engine_resume *resume; /* how it continues an answer; NULL: not at all */
 	uint64_t input, output;             /* trillionths of the currency a token */
@@ -50,7 +50,7 @@ struct gw_peer {
 	uint32_t max_concurrent;
 	cgn_nsec expected_ttft, first_byte_timeout;
 	_Atomic uint32_t open;       /* requests at the peer */
-	_Atomic cgn_nsec ttft;       /* as remote_ttft_learn has it; 0: not measured yet */
+	_Atomic cgn_nsec ttft;       /* as peer_ttft_learn has it; 0: not measured yet */
 	_Atomic cgn_nsec rest_until; /* the peer asked for a pause; 0: none */
 };
 

@@ -251,7 +251,7 @@ static void admission_fill(struct gw_rules *r, const struct config *cfg)
 	r->ttft_slo = cfg->router.admission.ttft_slo;
 	r->node_wait = cfg->router.admission.node_wait;
 	r->deadline_confidence = cfg->router.admission.deadline_confidence;
-	r->away = (struct remote_rules){cfg->router.federation.margin, cfg->router.federation.rework,
+	r->away = (struct peer_rules){cfg->router.federation.margin, cfg->router.federation.rework,
 		cfg->router.federation.affinity, cfg->router.federation.price_weight,
 		cfg->router.federation.energy_weight};
 	r->away_hops = cfg->router.federation.max_hops;

@@ -9,8 +9,8 @@
 #include "policy/config/config.h"
 #include "policy/node/breaker/breaker.h"
 #include "policy/route/explain/explain.h"
+#include "policy/route/peer/worth.h"
 #include "policy/route/queue/queue.h"
-#include "policy/route/remote/worth.h"
 #include "policy/route/routing/routing.h"
 #include "policy/who/auth/auth.h"
 #include "policy/who/budget/budget.h"
@@ -120,7 +120,7 @@ struct gw_rules {
 	uint32_t max_queue;    /* 0: requests do not wait. */
 	enum queue_policy queue_policy;
 	cgn_nsec queue_timeout, ttft_slo /* 0: none. */, node_wait;
-	struct remote_rules away;   /* router.federation: which requests leave */
+	struct peer_rules away;     /* router.federation: which requests leave */
 	unsigned away_hops;         /* router.federation.max_hops */
 	bool quotes;                /* router.quote.enabled */
 	double deadline_confidence; /* 0: the prediction decides. */

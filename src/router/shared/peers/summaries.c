@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "router/shared/peers/remote.h"
+#include "router/shared/peers/summaries.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -7,25 +7,24 @@
 #include "io/os/loop/loop.h"
 #include "router/shared/peers/peers.h"
 
-#define REMOTE_TAG  0x64e30701U
-#define WHOLE_EVERY CGN_SEC
+#define SUMMARIES_TAG 0x64e30701U
+#define WHOLE_EVERY   CGN_SEC
 #define OLD_SPAN \
 	(60 * CGN_SEC) /* All are told version 1 for so long after a router asked that reads no other. */
 
-struct gw_remote {
+struct gw_summaries {
 	uint32_t tag;
 	pthread_mutex_t lock; /* Guards all below; held for no longer than the copy of changes. */
 	struct gw_known *known;
-	struct remote_trust trust;
-	struct remote_journal journal;
+	struct peer_trust trust;
+	struct peer_journal journal;
 	cgn_nsec asked_at, whole_at; /* 0: never. */
 	cgn_nsec old_at;             /* When a router last asked that reads version 1 alone; 0: never. */
 };
 
 /* ---- summaries that came ---- */
 
-struct gw_known *gw_known_new(const struct gw_peer *peer, const struct remote_summary *s,
-	struct remote_set **set)
+struct gw_known *gw_known_new(const struct gw_peer *peer, const struct peer_summary *s, struct peer_set **set)
 {
 	struct gw_known *k = calloc(1, sizeof *k);
 	char *at = k != NULL ? k->names : NULL;
@@ -56,7 +55,7 @@ void gw_known_unref(struct gw_known **take)
 	*take = NULL;
 	if (k == NULL || atomic_fetch_sub_explicit(&k->refs, 1, memory_order_acq_rel) > 1)
 		return;
-	remote_set_unref(&k->set);
+	peer_set_unref(&k->set);
 	free(k);
 }
 
@@ -70,76 +69,76 @@ const struct gw_known_model *gw_known_model(const struct gw_known *k, struct cgn
 
 /* ---- both sides ---- */
 
-CGN_RC gw_remote_new(struct gw_remote **out, struct cgn_err *err)
+CGN_RC gw_summaries_new(struct gw_summaries **out, struct cgn_err *err)
 {
-	struct gw_remote *r = calloc(1, sizeof *r);
+	struct gw_summaries *r = calloc(1, sizeof *r);
 	if (r == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "peers: out of memory");
-	r->tag = REMOTE_TAG;
+	r->tag = SUMMARIES_TAG;
 	(void)pthread_mutex_init(&r->lock, NULL);
 	*out = r;
 	return CGN_OK;
 }
 
-void gw_remote_free(struct gw_remote **take)
+void gw_summaries_free(struct gw_summaries **take)
 {
-	struct gw_remote *r = *take;
+	struct gw_summaries *r = *take;
 	*take = NULL;
 	if (r == NULL)
 		return;
-	CGN_LIVE(r, REMOTE_TAG);
+	CGN_LIVE(r, SUMMARIES_TAG);
 	gw_known_unref(&r->known);
-	remote_journal_fini(&r->journal);
+	peer_journal_fini(&r->journal);
 	(void)pthread_mutex_destroy(&r->lock);
 	r->tag = 0;
 	free(r);
 }
 
-static void remote_lock(struct gw_remote *r)
+static void summaries_lock(struct gw_summaries *r)
 {
-	CGN_LIVE(r, REMOTE_TAG);
+	CGN_LIVE(r, SUMMARIES_TAG);
 	(void)pthread_mutex_lock(&r->lock);
 }
 
-static void remote_unlock(struct gw_remote *r)
+static void summaries_unlock(struct gw_summaries *r)
 {
 	(void)pthread_mutex_unlock(&r->lock);
 }
 
-struct gw_known *gw_remote_known(struct gw_remote *r)
+struct gw_known *gw_summaries_known(struct gw_summaries *r)
 {
-	remote_lock(r);
+	summaries_lock(r);
 	struct gw_known *k = r->known;
 	if (k != NULL)
 		atomic_fetch_add_explicit(&k->refs, 1, memory_order_relaxed);
-	remote_unlock(r);
+	summaries_unlock(r);
 	return k;
 }
 
-void gw_remote_know(struct gw_remote *r, struct gw_known **take)
+void gw_summaries_know(struct gw_summaries *r, struct gw_known **take)
 {
-	remote_lock(r);
+	summaries_lock(r);
 	struct gw_known *before = r->known;
 	r->known = *take;
 	*take = NULL;
-	remote_unlock(r);
+	summaries_unlock(r);
 	gw_known_unref(&before);
 }
 
-struct remote_trust gw_remote_trust(struct gw_remote *r)
+struct peer_trust gw_summaries_trust(struct gw_summaries *r)
 {
-	remote_lock(r);
-	struct remote_trust t = r->trust;
-	remote_unlock(r);
+	summaries_lock(r);
+	struct peer_trust t = r->trust;
+	summaries_unlock(r);
 	return t;
 }
 
-bool gw_remote_learn(struct gw_remote *r, const struct remote_forecast *f, const struct remote_shown *s,
+bool gw_summaries_learn(struct gw_summaries *r, const struct peer_forecast *f, const struct peer_shown *s,
 	cgn_nsec now)
 {
-	remote_lock(r);
-	bool demoted = remote_trust_learn(&r->trust, f, s, now);
-	remote_unlock(r);
+	summaries_lock(r);
+	bool demoted = peer_trust_learn(&r->trust, f, s, now);
+	summaries_unlock(r);
 	return demoted;
 }
 
@@ -151,40 +150,40 @@ static uint64_t generation_first(void)
 	return (v >> 1 & ~UINT64_C(0xffffffff)) + 1;
 }
 
-void gw_remote_tell(struct gw_remote *r, struct remote_set **take, unsigned shift, cgn_nsec now)
+void gw_summaries_tell(struct gw_summaries *r, struct peer_set **take, unsigned shift, cgn_nsec now)
 {
 	uint64_t first = generation_first();
-	remote_lock(r);
+	summaries_lock(r);
 	const bool old = r->old_at > 0 && r->old_at + OLD_SPAN > now;
-	remote_journal_add(&r->journal, take, shift, old ? 1 : REMOTE_VERSION, first);
-	remote_unlock(r);
+	peer_journal_add(&r->journal, take, shift, old ? 1 : PEER_VERSION, first);
+	summaries_unlock(r);
 }
 
-bool gw_remote_is_asked(struct gw_remote *r, cgn_nsec now, cgn_nsec span)
+bool gw_summaries_is_asked(struct gw_summaries *r, cgn_nsec now, cgn_nsec span)
 {
-	remote_lock(r);
+	summaries_lock(r);
 	bool asked = r->asked_at > 0 && r->asked_at + span > now;
-	remote_unlock(r);
+	summaries_unlock(r);
 	return asked;
 }
 
-CGN_RC gw_remote_answer(struct gw_remote *r, const struct gw_remote_question *q, cgn_nsec now,
-	struct remote_summary *s, struct cgn_buf *out, struct cgn_err *err)
+CGN_RC gw_summaries_answer(struct gw_summaries *r, const struct gw_summaries_question *q, cgn_nsec now,
+	struct peer_summary *s, struct cgn_buf *out, struct cgn_err *err)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf sets = {0};
-	CGN_ON_EXIT(remote_set_unref) struct remote_set *whole = NULL;
-	remote_lock(r);
-	remote_journal_ask(&r->journal, remote_journal_pick(&r->journal, q->since, REMOTE_VIEWS), q->version,
-		s, &whole, &sets);
+	CGN_ON_EXIT(peer_set_unref) struct peer_set *whole = NULL;
+	summaries_lock(r);
+	peer_journal_ask(&r->journal, peer_journal_pick(&r->journal, q->since, PEER_VIEWS), q->version, s,
+		&whole, &sets);
 	bool soon = whole != NULL && r->whole_at > 0 && r->whole_at + WHOLE_EVERY > now;
 	r->asked_at = now;
-	if (q->version < REMOTE_VERSION)
+	if (q->version < PEER_VERSION)
 		r->old_at = now;
 	if (whole != NULL && !soon)
 		r->whole_at = now;
-	remote_unlock(r);
+	summaries_unlock(r);
 	if (soon)
 		return CGN_FAIL(err, OVERLOADED, "a whole summary was told within the last second");
-	remote_summary_put(s, whole, cgn_buf_view(&sets), out);
+	peer_summary_put(s, whole, cgn_buf_view(&sets), out);
 	return sets.bad || out->bad ? CGN_FAIL(err, NO_MEMORY, "out of memory") : CGN_OK;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "policy/route/remote/summary.h"
+#include "policy/route/peer/summary.h"
 
-#include "policy/route/remote/code.h"
+#include "policy/route/peer/code.h"
 
 #define MAGIC 0x534e4743U /* "CGNS" */
 
@@ -14,32 +14,32 @@ struct load_fields {
 	uint32_t *narrow[LOAD_U32];
 	uint64_t *wide[LOAD_U64];
 };
-static struct load_fields fields_of(struct remote_load *l)
+static struct load_fields fields_of(struct peer_load *l)
 {
 	return (struct load_fields){{&l->nodes, &l->inflight, &l->room, &l->waiting, &l->wait_us,
 					    &l->prefill_ns},
 		{&l->input, &l->output, &l->prefill_uj}};
 }
 
-static void load_put(struct remote_load l, unsigned version, struct cgn_buf *out)
+static void load_put(struct peer_load l, unsigned version, struct cgn_buf *out)
 {
 	const struct load_fields f = fields_of(&l);
-	CGN_MUST(l.name.n <= REMOTE_NAME);
+	CGN_MUST(l.name.n <= PEER_NAME);
 	cgn_put_u8(out, (uint8_t)l.name.n);
 	cgn_buf_str(out, l.name);
 	for (size_t i = 0; i < LOAD_U32; i++)
 		if (version == 1)
 			cgn_put_u32(out, *f.narrow[i]);
 		else
-			remote_number_put(*f.narrow[i], out);
+			peer_number_put(*f.narrow[i], out);
 	for (size_t i = 0; i < LOAD_U64; i++)
 		if (version == 1)
 			cgn_put_u64(out, *f.wide[i]);
 		else
-			remote_number_put(*f.wide[i], out);
+			peer_number_put(*f.wide[i], out);
 }
 
-static void head_put_1(const struct remote_summary *s, bool whole, struct cgn_buf *out)
+static void head_put_1(const struct peer_summary *s, bool whole, struct cgn_buf *out)
 {
 	cgn_put_u8(out, (uint8_t)s->shift);
 	cgn_put_u16(out, (uint16_t)s->n_models);
@@ -50,21 +50,21 @@ static void head_put_1(const struct remote_summary *s, bool whole, struct cgn_bu
 	cgn_put_u16(out, (uint16_t)(whole ? 1 : s->base != 0 ? 2 * (s->generation - s->base) : 0));
 }
 
-static void head_put(const struct remote_summary *s, struct cgn_buf *out)
+static void head_put(const struct peer_summary *s, struct cgn_buf *out)
 {
 	cgn_put_u8(out, (uint8_t)s->shift);
 	cgn_put_u8(out, (uint8_t)s->width);
-	remote_number_put(s->n_models, out);
+	peer_number_put(s->n_models, out);
 	cgn_put_u64(out, s->generation);
-	remote_number_put(s->base != 0 ? s->generation - s->base + 1 : 0, out);
+	peer_number_put(s->base != 0 ? s->generation - s->base + 1 : 0, out);
 	cgn_put_u64(out, s->sum);
-	remote_number_put(s->blocks, out);
+	peer_number_put(s->blocks, out);
 }
 
-void remote_summary_put(const struct remote_summary *s, const struct remote_set *whole, struct cgn_str sets,
+void peer_summary_put(const struct peer_summary *s, const struct peer_set *whole, struct cgn_str sets,
 	struct cgn_buf *out)
 {
-	CGN_MUST(s->version >= 1 && s->version <= REMOTE_VERSION);
+	CGN_MUST(s->version >= 1 && s->version <= PEER_VERSION);
 	cgn_put_u32(out, MAGIC);
 	cgn_put_u8(out, (uint8_t)s->version);
 	if (s->version == 1)
@@ -76,9 +76,9 @@ void remote_summary_put(const struct remote_summary *s, const struct remote_set 
 	if (whole == NULL)
 		cgn_buf_str(out, sets);
 	else if (s->version == 1)
-		remote_set_put(whole, out);
+		peer_set_put(whole, out);
 	else
-		remote_gaps_put(whole, REMOTE_WIDTH - s->width, UINT64_C(1) << s->width, out);
+		peer_gaps_put(whole, PEER_WIDTH - s->width, UINT64_C(1) << s->width, out);
 }
 
 /* ---- reading ---- */
@@ -91,21 +91,21 @@ static bool name_is_ok(struct cgn_str s)
 	return s.n > 0;
 }
 
-static bool load_get(struct cgn_cursor *c, unsigned version, struct remote_load *l)
+static bool load_get(struct cgn_cursor *c, unsigned version, struct peer_load *l)
 {
 	const struct load_fields f = fields_of(l);
 	l->name = cgn_cursor_str(c, cgn_cursor_u8(c));
 	for (size_t i = 0; i < LOAD_U32; i++)
-		*f.narrow[i] = version == 1 ? cgn_cursor_u32(c) : (uint32_t)remote_number_get(c, UINT32_MAX);
+		*f.narrow[i] = version == 1 ? cgn_cursor_u32(c) : (uint32_t)peer_number_get(c, UINT32_MAX);
 	for (size_t i = 0; i < LOAD_U64; i++)
-		*f.wide[i] = version == 1 ? cgn_cursor_u64(c) : remote_number_get(c, UINT64_MAX);
+		*f.wide[i] = version == 1 ? cgn_cursor_u64(c) : peer_number_get(c, UINT64_MAX);
 	return !c->bad && name_is_ok(l->name);
 }
 
-static unsigned head_get_1(struct cgn_cursor *c, struct remote_summary *out)
+static unsigned head_get_1(struct cgn_cursor *c, struct peer_summary *out)
 {
 	out->shift = cgn_cursor_u8(c);
-	out->width = REMOTE_WIDTH;
+	out->width = PEER_WIDTH;
 	out->n_models = cgn_cursor_u16(c);
 	out->generation = cgn_cursor_u64(c);
 	out->base = cgn_cursor_u64(c);
@@ -114,42 +114,41 @@ static unsigned head_get_1(struct cgn_cursor *c, struct remote_summary *out)
 	return cgn_cursor_u16(c);
 }
 
-static unsigned head_get_2(struct cgn_cursor *c, struct remote_summary *out)
+static unsigned head_get_2(struct cgn_cursor *c, struct peer_summary *out)
 {
 	out->shift = cgn_cursor_u8(c);
 	out->width = cgn_cursor_u8(c);
-	out->n_models = (size_t)remote_number_get(c, REMOTE_MODELS);
+	out->n_models = (size_t)peer_number_get(c, PEER_MODELS);
 	out->generation = cgn_cursor_u64(c);
-	const uint64_t changes = remote_number_get(c, REMOTE_DELTAS + 1);
+	const uint64_t changes = peer_number_get(c, PEER_DELTAS + 1);
 	out->base = changes > 0 ? out->generation - (changes - 1) : 0;
 	out->sum = cgn_cursor_u64(c);
-	out->blocks = (uint32_t)remote_number_get(c, REMOTE_BLOCKS);
+	out->blocks = (uint32_t)peer_number_get(c, PEER_BLOCKS);
 	if (changes > 0)
 		return 2 * (unsigned)(changes - 1);
 	return out->generation != 0 ? 1 : 0;
 }
 
 /* Read all before the models. */
-static CGN_RC head_get(struct cgn_cursor *c, struct remote_summary *out, unsigned *n_sets,
-	struct cgn_err *err)
+static CGN_RC head_get(struct cgn_cursor *c, struct peer_summary *out, unsigned *n_sets, struct cgn_err *err)
 {
 	uint32_t magic = cgn_cursor_u32(c);
 	out->version = cgn_cursor_u8(c);
 	if (magic != MAGIC)
 		return CGN_FAIL(err, INVALID, "summary: these bytes are no summary");
-	if (out->version < 1 || out->version > REMOTE_VERSION)
+	if (out->version < 1 || out->version > PEER_VERSION)
 		return CGN_FAIL(err, INVALID, "summary: it is of version %u, this one reads 1 to %d",
-			out->version, REMOTE_VERSION);
+			out->version, PEER_VERSION);
 	*n_sets = out->version == 1 ? head_get_1(c, out) : head_get_2(c, out);
-	if (c->bad || out->shift > REMOTE_SHIFT || out->n_models > REMOTE_MODELS ||
-		out->blocks > REMOTE_BLOCKS || out->width < REMOTE_WIDTH_LEAST || out->width > REMOTE_WIDTH)
+	if (c->bad || out->shift > PEER_SHIFT || out->n_models > PEER_MODELS || out->blocks > PEER_BLOCKS ||
+		out->width < PEER_WIDTH_LEAST || out->width > PEER_WIDTH)
 		return CGN_FAIL(err, INVALID,
 			"summary: its head has %zu models, %u blocks, the shift %u and the width %u",
 			out->n_models, out->blocks, out->shift, out->width);
 	return CGN_OK;
 }
 
-static CGN_RC models_get(struct cgn_cursor *c, struct remote_summary *out, struct cgn_err *err)
+static CGN_RC models_get(struct cgn_cursor *c, struct peer_summary *out, struct cgn_err *err)
 {
 	for (size_t i = 0; i < out->n_models; i++)
 		if (!load_get(c, out->version, &out->models[i]))
@@ -158,7 +157,7 @@ static CGN_RC models_get(struct cgn_cursor *c, struct remote_summary *out, struc
 }
 
 /* Return true if the sets are those that must follow this head. */
-static bool sets_follow(const struct remote_summary *s, const struct remote_known *known, unsigned n_sets)
+static bool sets_follow(const struct peer_summary *s, const struct peer_known *known, unsigned n_sets)
 {
 	if (s->generation == 0) /* Nothing is known there yet. */
 		return s->base == 0 && n_sets == 0 && s->blocks == 0 && s->sum == 0;
@@ -166,66 +165,65 @@ static bool sets_follow(const struct remote_summary *s, const struct remote_know
 		return n_sets == 1;
 	return known->set != NULL && s->base == known->generation && s->shift == known->shift &&
 		s->width == known->set->width && s->generation >= s->base &&
-		s->generation - s->base <= REMOTE_DELTAS && n_sets == 2 * (s->generation - s->base);
+		s->generation - s->base <= PEER_DELTAS && n_sets == 2 * (s->generation - s->base);
 }
 
 /* Read the code of a change of |set|. |*removed| and |*added| are the caller's, on failure too. */
-static CGN_RC change_read(struct cgn_cursor *c, unsigned version, const struct remote_set *set,
-	struct remote_set **removed, struct remote_set **added, struct cgn_err *err)
+static CGN_RC change_read(struct cgn_cursor *c, unsigned version, const struct peer_set *set,
+	struct peer_set **removed, struct peer_set **added, struct cgn_err *err)
 {
-	CGN_ON_EXIT(remote_set_unref) struct remote_set *places = NULL;
+	CGN_ON_EXIT(peer_set_unref) struct peer_set *places = NULL;
 	if (version == 1) {
-		CGN_TRY(remote_set_get(c, removed, err));
-		return remote_set_get(c, added, err);
+		CGN_TRY(peer_set_get(c, removed, err));
+		return peer_set_get(c, added, err);
 	}
-	CGN_TRY(remote_gaps_get(c, 0, set->n, &places, err));
-	*removed = remote_set_at(set, places);
+	CGN_TRY(peer_gaps_get(c, 0, set->n, &places, err));
+	*removed = peer_set_at(set, places);
 	if (*removed == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "summary: out of memory");
-	return remote_gaps_get(c, REMOTE_WIDTH - set->width, UINT64_C(1) << set->width, added, err);
+	return peer_gaps_get(c, PEER_WIDTH - set->width, UINT64_C(1) << set->width, added, err);
 }
 
-static CGN_RC change_get(struct cgn_cursor *c, unsigned version, struct remote_set **set, struct cgn_err *err)
+static CGN_RC change_get(struct cgn_cursor *c, unsigned version, struct peer_set **set, struct cgn_err *err)
 {
-	CGN_ON_EXIT(remote_set_unref) struct remote_set *removed = NULL;
-	CGN_ON_EXIT(remote_set_unref) struct remote_set *added = NULL;
+	CGN_ON_EXIT(peer_set_unref) struct peer_set *removed = NULL;
+	CGN_ON_EXIT(peer_set_unref) struct peer_set *added = NULL;
 	CGN_TRY(change_read(c, version, *set, &removed, &added, err));
-	struct remote_set *next = remote_set_change(*set, removed, added);
+	struct peer_set *next = peer_set_change(*set, removed, added);
 	if (next == NULL)
 		return CGN_FAIL(err, NO_MEMORY,
-			"summary: its changes make more than %u blocks, or there is no memory",
-			REMOTE_BLOCKS);
-	remote_set_unref(set);
+			"summary: its changes make more than %u blocks, or there is no memory", PEER_BLOCKS);
+	peer_set_unref(set);
 	*set = next;
 	return CGN_OK;
 }
 
-static CGN_RC whole_get(struct cgn_cursor *c, const struct remote_summary *s, struct remote_set **set,
+static CGN_RC whole_get(struct cgn_cursor *c, const struct peer_summary *s, struct peer_set **set,
 	struct cgn_err *err)
 {
 	if (s->version == 1)
-		return remote_set_get(c, set, err);
-	return remote_gaps_get(c, REMOTE_WIDTH - s->width, UINT64_C(1) << s->width, set, err);
+		return peer_set_get(c, set, err);
+	return peer_gaps_get(c, PEER_WIDTH - s->width, UINT64_C(1) << s->width, set, err);
 }
 
-static CGN_RC sets_get(struct cgn_cursor *c, const struct remote_summary *s, const struct remote_known *known,
-	unsigned n_sets, struct remote_set **set, struct cgn_err *err)
+static CGN_RC sets_get(struct cgn_cursor *c, const struct peer_summary *s, const struct peer_known *known,
+	unsigned n_sets, struct peer_set **set, struct cgn_err *err)
 {
-	struct remote_draft nothing = {0};
+	struct peer_draft nothing = {0};
 	if (n_sets == 1)
 		return whole_get(c, s, set, err);
 	*set = known->set;
 	if (*set != NULL)
-		remote_set_ref(*set);
-	else if ((*set = remote_draft_finish(&nothing)) == NULL)
+		peer_set_ref(*set);
+	else if ((*set = peer_draft_finish(&nothing)) == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "summary: out of memory");
 	for (unsigned i = 0; i < n_sets; i += 2)
 		CGN_TRY(change_get(c, s->version, set, err));
 	return CGN_OK;
 }
 
-size_t remote_summary_which(struct cgn_str bytes, const struct remote_known *known, size_t n,
-	struct remote_summary *room)
+size_t peer_summary_which(struct cgn_str bytes, const struct peer_known *known, size_t n,
+	struct peer_summary *room)
 {
 	struct cgn_cursor c = cgn_cursor_of(bytes);
 	unsigned n_sets = 0;
@@ -237,10 +235,10 @@ size_t remote_summary_which(struct cgn_str bytes, const struct remote_known *kno
 	return i;
 }
 
-CGN_RC remote_summary_get(struct cgn_str bytes, const struct remote_known *known, struct remote_summary *out,
-	struct remote_set **now, struct cgn_err *err)
+CGN_RC peer_summary_get(struct cgn_str bytes, const struct peer_known *known, struct peer_summary *out,
+	struct peer_set **now, struct cgn_err *err)
 {
-	CGN_ON_EXIT(remote_set_unref) struct remote_set *set = NULL;
+	CGN_ON_EXIT(peer_set_unref) struct peer_set *set = NULL;
 	struct cgn_cursor c = cgn_cursor_of(bytes);
 	unsigned n_sets = 0;
 	CGN_TRY(head_get(&c, out, &n_sets, err));
@@ -250,7 +248,7 @@ CGN_RC remote_summary_get(struct cgn_str bytes, const struct remote_known *known
 			"summary: %u sets of generation %llu follow for %llu, and %llu is known", n_sets,
 			(unsigned long long)out->generation, (unsigned long long)out->base,
 			(unsigned long long)known->generation);
-	const struct remote_known nothing = {0};
+	const struct peer_known nothing = {0};
 	CGN_TRY(sets_get(&c, out, out->base != 0 ? known : &nothing, n_sets, &set, err));
 	if (!cgn_cursor_end(&c))
 		return CGN_FAIL(err, INVALID, "summary: bytes follow its end");

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "policy/route/remote/code.h"
+#include "policy/route/peer/code.h"
 
 #include <string.h>
 
-#define ALL (UINT64_C(1) << REMOTE_WIDTH)
+#define ALL (UINT64_C(1) << PEER_WIDTH)
 
 struct bits_out {
 	struct cgn_buf *to;
@@ -38,7 +38,7 @@ static unsigned rice_bits(uint32_t n, uint64_t range)
 	return k;
 }
 
-static void members_put(const struct remote_set *s, unsigned drop, unsigned k, struct cgn_buf *out)
+static void members_put(const struct peer_set *s, unsigned drop, unsigned k, struct cgn_buf *out)
 {
 	struct bits_out b = {.to = out};
 	for (uint32_t i = 0; i < s->n; i++) {
@@ -51,7 +51,7 @@ static void members_put(const struct remote_set *s, unsigned drop, unsigned k, s
 	bits_end(&b);
 }
 
-void remote_set_put(const struct remote_set *s, struct cgn_buf *out)
+void peer_set_put(const struct peer_set *s, struct cgn_buf *out)
 {
 	const unsigned k = rice_bits(s->n, ALL);
 	size_t at = out->n;
@@ -65,10 +65,10 @@ void remote_set_put(const struct remote_set *s, struct cgn_buf *out)
 	memcpy(out->p + at + 4, &bytes, sizeof bytes);
 }
 
-void remote_gaps_put(const struct remote_set *s, unsigned drop, uint64_t range, struct cgn_buf *out)
+void peer_gaps_put(const struct peer_set *s, unsigned drop, uint64_t range, struct cgn_buf *out)
 {
 	const unsigned k = rice_bits(s->n, range);
-	remote_number_put(s->n, out);
+	peer_number_put(s->n, out);
 	cgn_put_u8(out, (uint8_t)k);
 	members_put(s, drop, k, out);
 }
@@ -121,7 +121,7 @@ static uint64_t unary_get(struct bits_in *b, bool *bad)
 
 /* Fill the draft with |n| members below |range|; false: the code is wrong. */
 static bool members_get(struct bits_in *b, uint32_t n, unsigned k, unsigned drop, uint64_t range,
-	struct remote_draft *d)
+	struct peer_draft *d)
 {
 	uint64_t next = 0;
 	bool bad = false;
@@ -132,7 +132,7 @@ static bool members_get(struct bits_in *b, uint32_t n, unsigned k, unsigned drop
 		next += q << k | low;
 		if (next >= range)
 			return false;
-		remote_draft_add(d, (uint32_t)(next++ << drop));
+		peer_draft_add(d, (uint32_t)(next++ << drop));
 	}
 	return true;
 }
@@ -147,12 +147,12 @@ static bool zeros_get(struct bits_in *b, size_t end)
 }
 
 /* Make the set of the draft, or say why there is none; |fine|: the code is right. */
-static CGN_RC draft_take(struct remote_draft *d, bool fine, uint32_t n, struct remote_set **out,
+static CGN_RC draft_take(struct peer_draft *d, bool fine, uint32_t n, struct peer_set **out,
 	struct cgn_err *err)
 {
 	const bool full = d->bad;
-	struct remote_set *s = fine ? remote_draft_finish(d) : NULL;
-	remote_draft_drop(d);
+	struct peer_set *s = fine ? peer_draft_finish(d) : NULL;
+	peer_draft_drop(d);
 	if (s == NULL && (fine || full))
 		return CGN_FAIL(err, NO_MEMORY, "set of fingerprints: out of memory");
 	if (s == NULL)
@@ -164,12 +164,12 @@ static CGN_RC draft_take(struct remote_draft *d, bool fine, uint32_t n, struct r
 /* Each member takes k + 1 bits at least. */
 static bool members_fit(uint64_t n, unsigned k, size_t bytes)
 {
-	return n <= REMOTE_BLOCKS && k <= 31 && n * (k + 1) <= (uint64_t)bytes * 8;
+	return n <= PEER_BLOCKS && k <= 31 && n * (k + 1) <= (uint64_t)bytes * 8;
 }
 
-CGN_RC remote_set_get(struct cgn_cursor *from, struct remote_set **out, struct cgn_err *err)
+CGN_RC peer_set_get(struct cgn_cursor *from, struct peer_set **out, struct cgn_err *err)
 {
-	struct remote_draft d = {0};
+	struct peer_draft d = {0};
 	const uint32_t n = cgn_cursor_u32(from), bytes = cgn_cursor_u32(from);
 	const unsigned k = cgn_cursor_u8(from);
 	const uint8_t *p = cgn_cursor_take(from, bytes);
@@ -181,11 +181,11 @@ CGN_RC remote_set_get(struct cgn_cursor *from, struct remote_set **out, struct c
 	return draft_take(&d, fine, n, out, err);
 }
 
-CGN_RC remote_gaps_get(struct cgn_cursor *from, unsigned drop, uint64_t range, struct remote_set **out,
+CGN_RC peer_gaps_get(struct cgn_cursor *from, unsigned drop, uint64_t range, struct peer_set **out,
 	struct cgn_err *err)
 {
-	struct remote_draft d = {0};
-	const uint64_t n = remote_number_get(from, REMOTE_BLOCKS);
+	struct peer_draft d = {0};
+	const uint64_t n = peer_number_get(from, PEER_BLOCKS);
 	const unsigned k = cgn_cursor_u8(from);
 	if (from->bad || !members_fit(n, k, from->n))
 		return CGN_FAIL(err, INVALID,
@@ -197,20 +197,20 @@ CGN_RC remote_gaps_get(struct cgn_cursor *from, unsigned drop, uint64_t range, s
 	fine = fine && zeros_get(&b, bytes * 8);
 	(void)cgn_cursor_take(from, bytes);
 	CGN_TRY(draft_take(&d, fine, (uint32_t)n, out, err));
-	(*out)->width = REMOTE_WIDTH - drop;
+	(*out)->width = PEER_WIDTH - drop;
 	return CGN_OK;
 }
 
 /* ---- numbers ---- */
 
-void remote_number_put(uint64_t v, struct cgn_buf *out)
+void peer_number_put(uint64_t v, struct cgn_buf *out)
 {
 	for (; v >= 0x80; v >>= 7)
 		cgn_put_u8(out, (uint8_t)(v | 0x80));
 	cgn_put_u8(out, (uint8_t)v);
 }
 
-uint64_t remote_number_get(struct cgn_cursor *from, uint64_t most)
+uint64_t peer_number_get(struct cgn_cursor *from, uint64_t most)
 {
 	uint64_t v = 0;
 	for (unsigned shift = 0; shift < 64; shift += 7) {

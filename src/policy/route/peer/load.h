@@ -2,10 +2,10 @@
 /* load: the load of a model that a cluster's summary tells, from the stats of its ready nodes. Pure. */
 #pragma once
 #include "policy/route/cluster/cluster.h"
-#include "policy/route/remote/summary.h"
+#include "policy/route/peer/summary.h"
 
 /* Sums over the ready nodes of a model. All zeroes: no node. */
-struct remote_load_sums {
+struct peer_load_sums {
 	uint32_t nodes;
 	double prefill_ms, joule_ms; /* A token's; sums of the nodes that |measured| and |powered| count. */
 	unsigned measured, powered;
@@ -14,7 +14,7 @@ struct remote_load_sums {
 };
 /* Add a node. |width|: requests that it runs at once; |max_inflight|: as route_room. |watts|: power of a prompt beyond
  * that of decoding, 0: unknown. */
-void remote_load_add(struct remote_load_sums *s, const struct node_stats *st, uint32_t width,
+void peer_load_add(struct peer_load_sums *s, const struct node_stats *st, uint32_t width,
 	uint32_t max_inflight, double watts);
 /* Return the load; without name, waiting requests and prices, which the caller sets. */
-struct remote_load remote_load_of(const struct remote_load_sums *s);
+struct peer_load peer_load_of(const struct peer_load_sums *s);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "policy/route/remote/load.h"
+#include "policy/route/peer/load.h"
 
 #include <math.h>
 
@@ -10,7 +10,7 @@ static uint32_t u32_of(double v)
 	return v > 0 ? (uint32_t)fmin(v, UINT32_MAX - 1) : 0;
 }
 
-void remote_load_add(struct remote_load_sums *s, const struct node_stats *st, uint32_t width,
+void peer_load_add(struct peer_load_sums *s, const struct node_stats *st, uint32_t width,
 	uint32_t max_inflight, double watts)
 {
 	const double ms = (double)node_stats_speed(st).prefill_ms;
@@ -33,9 +33,9 @@ void remote_load_add(struct remote_load_sums *s, const struct node_stats *st, ui
 	}
 }
 
-struct remote_load remote_load_of(const struct remote_load_sums *s)
+struct peer_load peer_load_of(const struct peer_load_sums *s)
 {
-	return (struct remote_load){
+	return (struct peer_load){
 		.nodes = s->nodes,
 		.inflight = u32_of((double)s->inflight),
 		.room = u32_of((double)s->room),

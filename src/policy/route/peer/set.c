@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "policy/route/remote/set.h"
+#include "policy/route/peer/set.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -9,14 +9,14 @@
 #define DRAFT_FIRST 256
 #define LEAP        8
 
-void remote_set_ref(struct remote_set *s)
+void peer_set_ref(struct peer_set *s)
 {
 	atomic_fetch_add_explicit(&s->refs, 1, memory_order_relaxed);
 }
 
-void remote_set_unref(struct remote_set **take)
+void peer_set_unref(struct peer_set **take)
 {
-	struct remote_set *s = *take;
+	struct peer_set *s = *take;
 	*take = NULL;
 	if (s != NULL && atomic_fetch_sub_explicit(&s->refs, 1, memory_order_acq_rel) == 1)
 		free(s);
@@ -24,13 +24,13 @@ void remote_set_unref(struct remote_set **take)
 
 /* ---- filling ---- */
 
-static bool draft_reserve(struct remote_draft *d, size_t cap)
+static bool draft_reserve(struct peer_draft *d, size_t cap)
 {
-	if (cap > REMOTE_BLOCKS)
-		cap = REMOTE_BLOCKS;
+	if (cap > PEER_BLOCKS)
+		cap = PEER_BLOCKS;
 	if (cap <= d->cap)
 		return false;
-	struct remote_set *s = realloc(d->set, sizeof *s + cap * sizeof s->v[0]);
+	struct peer_set *s = realloc(d->set, sizeof *s + cap * sizeof s->v[0]);
 	if (s == NULL)
 		return false;
 	if (d->set == NULL)
@@ -40,12 +40,12 @@ static bool draft_reserve(struct remote_draft *d, size_t cap)
 	return true;
 }
 
-static bool draft_grow(struct remote_draft *d)
+static bool draft_grow(struct peer_draft *d)
 {
 	return draft_reserve(d, d->set == NULL ? DRAFT_FIRST : d->cap + d->cap / 2);
 }
 
-void remote_draft_add(struct remote_draft *d, uint32_t fingerprint)
+void peer_draft_add(struct peer_draft *d, uint32_t fingerprint)
 {
 	d->bad = d->bad || ((d->set == NULL || d->set->n == d->cap) && !draft_grow(d));
 	if (!d->bad)
@@ -58,7 +58,7 @@ static int members_order(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-static bool is_ascending(const struct remote_set *s, size_t from)
+static bool is_ascending(const struct peer_set *s, size_t from)
 {
 	for (size_t i = from > 0 ? from : 1; i < s->n; i++)
 		if (s->v[i - 1] >= s->v[i])
@@ -66,11 +66,11 @@ static bool is_ascending(const struct remote_set *s, size_t from)
 	return true;
 }
 
-void remote_draft_part(struct remote_draft *d)
+void peer_draft_part(struct peer_draft *d)
 {
 	if (d->bad || d->set == NULL)
 		return;
-	struct remote_set *s = d->set;
+	struct peer_set *s = d->set;
 	size_t n = d->sorted;
 	if (is_ascending(s, n)) {
 		d->sorted = s->n;
@@ -86,63 +86,63 @@ void remote_draft_part(struct remote_draft *d)
 	d->sorted = n;
 }
 
-static void set_sum(struct remote_set *s)
+static void set_sum(struct peer_set *s)
 {
 	s->sum = 0;
 	for (uint32_t i = 0; i < s->n; i++)
 		s->sum += mix_seeded(s->v[i]);
 }
 
-struct remote_set *remote_draft_finish(struct remote_draft *d)
+struct peer_set *peer_draft_finish(struct peer_draft *d)
 {
-	remote_draft_part(d);
+	peer_draft_part(d);
 	if (!d->bad && d->set == NULL)
 		d->bad = !draft_grow(d);
 	if (d->bad) {
-		remote_draft_drop(d);
+		peer_draft_drop(d);
 		return NULL;
 	}
-	struct remote_set *s = realloc(d->set, sizeof *s + d->set->n * sizeof s->v[0]);
+	struct peer_set *s = realloc(d->set, sizeof *s + d->set->n * sizeof s->v[0]);
 	s = s != NULL ? s : d->set;
-	*d = (struct remote_draft){0};
+	*d = (struct peer_draft){0};
 	atomic_init(&s->refs, 1);
-	s->width = REMOTE_WIDTH;
+	s->width = PEER_WIDTH;
 	set_sum(s);
 	return s;
 }
 
-void remote_draft_drop(struct remote_draft *d)
+void peer_draft_drop(struct peer_draft *d)
 {
 	free(d->set);
-	*d = (struct remote_draft){0};
+	*d = (struct peer_draft){0};
 }
 
 /* ---- width ---- */
 
 static unsigned width_for(uint32_t n)
 {
-	unsigned width = REMOTE_WIDTH_BEYOND;
+	unsigned width = PEER_WIDTH_BEYOND;
 	for (; n > 0; n /= 2)
 		width++;
-	return width < REMOTE_WIDTH_LEAST ? REMOTE_WIDTH_LEAST : width < REMOTE_WIDTH ? width : REMOTE_WIDTH;
+	return width < PEER_WIDTH_LEAST ? PEER_WIDTH_LEAST : width < PEER_WIDTH ? width : PEER_WIDTH;
 }
 
-unsigned remote_width(uint32_t n, unsigned before)
+unsigned peer_width(uint32_t n, unsigned before)
 {
 	const unsigned width = width_for(n);
-	return before >= width && before <= width + REMOTE_WIDTH_SLACK ? before : width;
+	return before >= width && before <= width + PEER_WIDTH_SLACK ? before : width;
 }
 
 static uint32_t width_mask(unsigned width)
 {
-	return UINT32_MAX << (REMOTE_WIDTH - width);
+	return UINT32_MAX << (PEER_WIDTH - width);
 }
 
-void remote_set_narrow(struct remote_set *s, unsigned width)
+void peer_set_narrow(struct peer_set *s, unsigned width)
 {
 	const uint32_t mask = width_mask(width);
 	uint32_t n = 0;
-	CGN_MUST(width >= REMOTE_WIDTH_LEAST && width <= s->width);
+	CGN_MUST(width >= PEER_WIDTH_LEAST && width <= s->width);
 	for (uint32_t i = 0; i < s->n; i++)
 		if (n == 0 || s->v[n - 1] != (s->v[i] & mask))
 			s->v[n++] = s->v[i] & mask;
@@ -155,7 +155,7 @@ void remote_set_narrow(struct remote_set *s, unsigned width)
 
 /* Return the place of the first member that is not less. Members are spread evenly: the place is near the one that the
  * value suggests, from which the search goes on in steps that double. */
-static uint32_t lower_place(const struct remote_set *s, uint32_t v)
+static uint32_t lower_place(const struct peer_set *s, uint32_t v)
 {
 	const uint32_t guess = (uint32_t)((uint64_t)v * s->n >> 32);
 	uint32_t lo = 0, hi = s->n;
@@ -188,49 +188,49 @@ static uint32_t lower_place(const struct remote_set *s, uint32_t v)
 	return lo;
 }
 
-static bool set_has(const struct remote_set *s, uint32_t fingerprint)
+static bool set_has(const struct peer_set *s, uint32_t fingerprint)
 {
 	fingerprint &= width_mask(s->width);
 	uint32_t at = lower_place(s, fingerprint);
 	return at < s->n && s->v[at] == fingerprint;
 }
 
-static size_t match_sampled(const struct remote_set *s, unsigned shift, const uint64_t *chain, size_t n)
+static size_t match_sampled(const struct peer_set *s, unsigned shift, const uint64_t *chain, size_t n)
 {
 	size_t held = 0;
 	for (size_t i = 0; i < n; i++) {
-		if (!remote_sampled(chain[i], shift))
+		if (!peer_sampled(chain[i], shift))
 			continue;
-		if (!set_has(s, remote_fingerprint(chain[i])))
+		if (!set_has(s, peer_fingerprint(chain[i])))
 			break;
 		held = i + 1;
 	}
 	return held;
 }
 
-size_t remote_set_match(const struct remote_set *s, unsigned shift, const uint64_t *chain, size_t n)
+size_t peer_set_match(const struct peer_set *s, unsigned shift, const uint64_t *chain, size_t n)
 {
 	size_t held = 0;
 	if (shift > 0)
 		return match_sampled(s, shift, chain, n);
-	while (held + LEAP <= n && set_has(s, remote_fingerprint(chain[held + LEAP - 1])))
+	while (held + LEAP <= n && set_has(s, peer_fingerprint(chain[held + LEAP - 1])))
 		held += LEAP;
-	while (held < n && set_has(s, remote_fingerprint(chain[held])))
+	while (held < n && set_has(s, peer_fingerprint(chain[held])))
 		held++;
 	return held;
 }
 
 /* ---- changes ---- */
 
-bool remote_set_differ(const struct remote_set *before, const struct remote_set *after,
-	struct remote_draft *removed, struct remote_draft *added)
+bool peer_set_differ(const struct peer_set *before, const struct peer_set *after, struct peer_draft *removed,
+	struct peer_draft *added)
 {
 	uint32_t a = 0, b = 0;
 	while (a < before->n || b < after->n) {
 		if (b == after->n || (a < before->n && before->v[a] < after->v[b])) {
-			remote_draft_add(removed, before->v[a++]);
+			peer_draft_add(removed, before->v[a++]);
 		} else if (a == before->n || after->v[b] < before->v[a]) {
-			remote_draft_add(added, after->v[b++]);
+			peer_draft_add(added, after->v[b++]);
 		} else {
 			a++;
 			b++;
@@ -239,46 +239,46 @@ bool remote_set_differ(const struct remote_set *before, const struct remote_set 
 	return !removed->bad && !added->bad;
 }
 
-struct remote_set *remote_set_change(const struct remote_set *before, const struct remote_set *removed,
-	const struct remote_set *added)
+struct peer_set *peer_set_change(const struct peer_set *before, const struct peer_set *removed,
+	const struct peer_set *added)
 {
-	struct remote_draft d = {0};
+	struct peer_draft d = {0};
 	uint32_t gone = 0, more = 0;
 	(void)draft_reserve(&d, (size_t)before->n + added->n); /* Without it the draft grows. */
 	for (uint32_t i = 0; i <= before->n && !d.bad; i++) {
 		/* The members that come before this one; behind the last one, all. */
 		while (more < added->n && (i == before->n || added->v[more] < before->v[i]))
-			remote_draft_add(&d, added->v[more++]);
+			peer_draft_add(&d, added->v[more++]);
 		if (i == before->n)
 			break;
 		while (gone < removed->n && removed->v[gone] < before->v[i])
 			gone++;
 		if (gone == removed->n || removed->v[gone] != before->v[i])
-			remote_draft_add(&d, before->v[i]);
+			peer_draft_add(&d, before->v[i]);
 	}
-	struct remote_set *s = remote_draft_finish(&d);
+	struct peer_set *s = peer_draft_finish(&d);
 	if (s != NULL)
 		s->width = before->width;
 	return s;
 }
 
-struct remote_set *remote_set_places(const struct remote_set *s, const struct remote_set *some)
+struct peer_set *peer_set_places(const struct peer_set *s, const struct peer_set *some)
 {
-	struct remote_draft d = {0};
+	struct peer_draft d = {0};
 	for (uint32_t i = 0, k = 0; i < s->n && k < some->n; i++)
 		if (s->v[i] == some->v[k]) {
-			remote_draft_add(&d, i);
+			peer_draft_add(&d, i);
 			k++;
 		}
-	return remote_draft_finish(&d);
+	return peer_draft_finish(&d);
 }
 
-struct remote_set *remote_set_at(const struct remote_set *s, const struct remote_set *places)
+struct peer_set *peer_set_at(const struct peer_set *s, const struct peer_set *places)
 {
-	struct remote_draft d = {0};
+	struct peer_draft d = {0};
 	for (uint32_t i = 0; i < places->n; i++) {
 		CGN_MUST(places->v[i] < s->n);
-		remote_draft_add(&d, s->v[places->v[i]]);
+		peer_draft_add(&d, s->v[places->v[i]]);
 	}
-	return remote_draft_finish(&d);
+	return peer_draft_finish(&d);
 }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "policy/route/remote/worth.h"
+#include "policy/route/peer/worth.h"
 
-struct remote_stay remote_stay_of(enum route_verdict verdict, const struct admission_forecast *f, bool waits,
+struct peer_stay peer_stay_of(enum route_verdict verdict, const struct admission_forecast *f, bool waits,
 	cgn_nsec wait)
 {
-	return (struct remote_stay){
+	return (struct peer_stay){
 		.none = verdict == ROUTE_NONE,
 		.waits = waits || verdict == ROUTE_FULL,
 		.known = f->measured && (!waits || wait > 0),
@@ -13,14 +13,13 @@ struct remote_stay remote_stay_of(enum route_verdict verdict, const struct admis
 	};
 }
 
-static bool prefix_is_there(const struct remote_stay *stay, const struct remote_there *there, double affinity)
+static bool prefix_is_there(const struct peer_stay *stay, const struct peer_there *there, double affinity)
 {
 	return there->known && !there->paid && affinity > 0 &&
 		affinity * (double)there->prefill < (double)stay->prefill;
 }
 
-double remote_toll(const struct remote_rules *rules, const struct remote_cost *there,
-	const struct remote_cost *here)
+double peer_toll(const struct peer_rules *rules, const struct peer_cost *there, const struct peer_cost *here)
 {
 	double seconds = 0;
 	if (there->priced)
@@ -30,16 +29,15 @@ double remote_toll(const struct remote_rules *rules, const struct remote_cost *t
 	return seconds * (double)CGN_SEC;
 }
 
-static double toll_of_leaving(const struct remote_stay *stay, const struct remote_there *there,
-	const struct remote_rules *rules)
+static double toll_of_leaving(const struct peer_stay *stay, const struct peer_there *there,
+	const struct peer_rules *rules)
 {
-	struct remote_cost cost = there->cost;
+	struct peer_cost cost = there->cost;
 	cost.powered = cost.powered && stay->cost.powered;
-	return remote_toll(rules, &cost, &stay->cost);
+	return peer_toll(rules, &cost, &stay->cost);
 }
 
-bool remote_worth(const struct remote_stay *stay, const struct remote_there *there,
-	const struct remote_rules *rules)
+bool peer_worth(const struct peer_stay *stay, const struct peer_there *there, const struct peer_rules *rules)
 {
 	double least = (double)there->ttft + (double)rules->margin + toll_of_leaving(stay, there, rules);
 	if (stay->none)
@@ -53,13 +51,13 @@ bool remote_worth(const struct remote_stay *stay, const struct remote_there *the
 	return (double)stay->queue + (double)stay->prefill > least;
 }
 
-bool remote_may_be_worth(const struct remote_stay *stay, const struct remote_rules *rules)
+bool peer_may_be_worth(const struct peer_stay *stay, const struct peer_rules *rules)
 {
-	const struct remote_there best = {.known = true, .cost = {.priced = true, .powered = true}};
-	return remote_worth(stay, &best, rules);
+	const struct peer_there best = {.known = true, .cost = {.priced = true, .powered = true}};
+	return peer_worth(stay, &best, rules);
 }
 
-cgn_nsec remote_ttft_learn(cgn_nsec estimate, cgn_nsec sample)
+cgn_nsec peer_ttft_learn(cgn_nsec estimate, cgn_nsec sample)
 {
 	const cgn_nsec step = estimate / 64;
 	if (estimate == 0)

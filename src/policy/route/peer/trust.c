@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "policy/route/remote/trust.h"
+#include "policy/route/peer/trust.h"
 
 #include <math.h>
 
-#include "policy/route/remote/summary.h"
+#include "policy/route/peer/summary.h"
 
 #define GAIN       0.25
 #define DEMOTES    0.65 /* |error| after four bad answers in a row: 1 - 0.75^4 = 0.68 */
@@ -15,21 +15,21 @@
 #define LATE_LEAST (500 * CGN_MSEC)
 #define LATE_MOST  2000.0 /* greatest correction, milliseconds */
 
-struct remote_forecast remote_foresee(const struct remote_load *load, const struct remote_trust *trust,
-	cgn_nsec way, uint64_t tokens, uint64_t cached)
+struct peer_forecast peer_foresee(const struct peer_load *load, const struct peer_trust *trust, cgn_nsec way,
+	uint64_t tokens, uint64_t cached)
 {
 	cached = cached < tokens ? cached : tokens;
 	const double most = 1e15;
 	const double prefill = fmin((double)(tokens - cached) * (double)load->prefill_ns, most);
 	const double there = (double)load->wait_us * 1e3 + prefill + trust->late_ms * 1e6;
-	return (struct remote_forecast){.known = load->prefill_ns > 0 && load->nodes > 0,
+	return (struct peer_forecast){.known = load->prefill_ns > 0 && load->nodes > 0,
 		.ttft = way + (cgn_nsec)fmin(there, most),
 		.prefill = (cgn_nsec)prefill,
 		.cached = cached,
 		.tokens = tokens};
 }
 
-static bool cache_lacks(const struct remote_forecast *f, const struct remote_shown *s)
+static bool cache_lacks(const struct peer_forecast *f, const struct peer_shown *s)
 {
 	if (!s->counted || f->cached <= s->cached)
 		return false;
@@ -37,12 +37,12 @@ static bool cache_lacks(const struct remote_forecast *f, const struct remote_sho
 	return less >= LACK_LEAST && (double)less > LACK * (double)(s->tokens > 0 ? s->tokens : f->tokens);
 }
 
-static bool answer_is_late(const struct remote_forecast *f, const struct remote_shown *s)
+static bool answer_is_late(const struct peer_forecast *f, const struct peer_shown *s)
 {
 	return f->known && s->ttft > 0 && (double)s->ttft > LATE * (double)f->ttft + (double)LATE_LEAST;
 }
 
-static void late_learn(struct remote_trust *t, const struct remote_forecast *f, const struct remote_shown *s)
+static void late_learn(struct peer_trust *t, const struct peer_forecast *f, const struct peer_shown *s)
 {
 	if (!f->known || s->ttft == 0)
 		return;
@@ -50,17 +50,17 @@ static void late_learn(struct remote_trust *t, const struct remote_forecast *f, 
 	t->late_ms = fmin(fmax(t->late_ms + GAIN / 2 * error, 0), LATE_MOST);
 }
 
-static void trust_demote(struct remote_trust *t, cgn_nsec now)
+static void trust_demote(struct peer_trust *t, cgn_nsec now)
 {
-	cgn_nsec pause = REMOTE_PAUSE;
-	for (unsigned i = 0; i < t->strikes && pause < REMOTE_PAUSE_MOST; i++)
+	cgn_nsec pause = PEER_PAUSE;
+	for (unsigned i = 0; i < t->strikes && pause < PEER_PAUSE_MOST; i++)
 		pause *= 2;
-	t->until = now + (pause < REMOTE_PAUSE_MOST ? pause : REMOTE_PAUSE_MOST);
+	t->until = now + (pause < PEER_PAUSE_MOST ? pause : PEER_PAUSE_MOST);
 	t->error = AFTERWARDS;
 	t->strikes++;
 }
 
-bool remote_trust_learn(struct remote_trust *t, const struct remote_forecast *f, const struct remote_shown *s,
+bool peer_trust_learn(struct peer_trust *t, const struct peer_forecast *f, const struct peer_shown *s,
 	cgn_nsec now)
 {
 	bool bad = cache_lacks(f, s) || answer_is_late(f, s);
@@ -68,7 +68,7 @@ bool remote_trust_learn(struct remote_trust *t, const struct remote_forecast *f,
 	t->bad += bad;
 	if (!bad)
 		late_learn(t, f, s);
-	if (remote_is_demoted(t, now))
+	if (peer_is_demoted(t, now))
 		return false;
 	t->error += GAIN * ((bad ? 1 : 0) - t->error);
 	if (t->error < FORGETS && t->strikes > 0) {
@@ -81,7 +81,7 @@ bool remote_trust_learn(struct remote_trust *t, const struct remote_forecast *f,
 	return true;
 }
 
-double remote_trust_share(const struct remote_trust *t, cgn_nsec now)
+double peer_trust_share(const struct peer_trust *t, cgn_nsec now)
 {
-	return remote_is_demoted(t, now) ? 0 : 1 - t->error;
+	return peer_is_demoted(t, now) ? 0 : 1 - t->error;
 }

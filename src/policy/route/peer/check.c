@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* remote: the settings of [peers]: what leaves the cluster leaves only as it was meant to. */
-#include "policy/route/remote/check.h"
+/* peer: the settings of [peers]: what leaves the cluster leaves only as it was meant to. */
+#include "policy/route/peer/check.h"
 #include "policy/config/config.h"
 
 /* The name stands in a header, in the log and in the name of an account. */
@@ -85,7 +85,7 @@ static cgn_rc check_peer(const struct config *c, const struct config_peer *p, st
 	return check_models(c, p, err);
 }
 
-CGN_RC remote_check_config(const struct config *c, struct cgn_err *err)
+CGN_RC peer_check_config(const struct config *c, struct cgn_err *err)
 {
 	for (size_t i = 0; i < c->n_peers; i++)
 		CGN_TRY(check_peer(c, &c->peers[i], err));

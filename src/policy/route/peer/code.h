@@ -5,22 +5,22 @@
 #pragma once
 #include "base/codec/cursor.h"
 #include "base/core/buf.h"
-#include "policy/route/remote/set.h"
+#include "policy/route/peer/set.h"
 
 /* Version 1. Append the set's code: u32 members · u32 bytes · u8 bits of a remainder · bits. */
-void remote_set_put(const struct remote_set *s, struct cgn_buf *out);
-/* Read a code into a new set, which the caller owns. CGN_INVALID: it is none, or is of more than REMOTE_BLOCKS; its
+void peer_set_put(const struct peer_set *s, struct cgn_buf *out);
+/* Read a code into a new set, which the caller owns. CGN_INVALID: it is none, or is of more than PEER_BLOCKS; its
  * memory is at most 32 times the bytes. CGN_NO_MEMORY. */
-CGN_RC remote_set_get(struct cgn_cursor *from, struct remote_set **out, struct cgn_err *err);
+CGN_RC peer_set_get(struct cgn_cursor *from, struct peer_set **out, struct cgn_err *err);
 
 /* Version 2. Append the set's code without the lowest |drop| bits of the members, which are 0: number of members · u8 bits
  * of a remainder · bits. The members without these bits are below |range|. */
-void remote_gaps_put(const struct remote_set *s, unsigned drop, uint64_t range, struct cgn_buf *out);
-/* As remote_set_get. CGN_INVALID also: a member is not below |range|. The set's width is 32 - |drop|. */
-CGN_RC remote_gaps_get(struct cgn_cursor *from, unsigned drop, uint64_t range, struct remote_set **out,
+void peer_gaps_put(const struct peer_set *s, unsigned drop, uint64_t range, struct cgn_buf *out);
+/* As peer_set_get. CGN_INVALID also: a member is not below |range|. The set's width is 32 - |drop|. */
+CGN_RC peer_gaps_get(struct cgn_cursor *from, unsigned drop, uint64_t range, struct peer_set **out,
 	struct cgn_err *err);
 
 /* Append a number: seven bits a byte, the lowest ones first, and the highest bit set in all but the last byte. */
-void remote_number_put(uint64_t v, struct cgn_buf *out);
+void peer_number_put(uint64_t v, struct cgn_buf *out);
 /* Read a number. It is bad if it is greater than |most|. */
-uint64_t remote_number_get(struct cgn_cursor *from, uint64_t most);
+uint64_t peer_number_get(struct cgn_cursor *from, uint64_t most);

@@ -1,68 +1,67 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fuzz remote: the summary of another cluster, as an answer to one who knows nothing, and then as one to one who knows the
+/* fuzz peer: the summary of another cluster, as an answer to one who knows nothing, and then as one to one who knows the
  * set of that answer. A set that is read is ascending, and is the same after it was written again. */
 #include <stdlib.h>
 
-#include "policy/route/remote/code.h"
-#include "policy/route/remote/summary.h"
+#include "policy/route/peer/code.h"
+#include "policy/route/peer/summary.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
-static void check_set(const struct remote_set *s)
+static void check_set(const struct peer_set *s)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf code = {0};
-	CGN_ON_EXIT(remote_set_unref) struct remote_set *again = NULL;
+	CGN_ON_EXIT(peer_set_unref) struct peer_set *again = NULL;
 	for (uint32_t i = 1; i < s->n; i++)
 		CGN_MUST(s->v[i - 1] < s->v[i]);
 	for (uint32_t i = 0; i < s->n; i += 1 + s->n / 16)
-		CGN_MUST(remote_set_match(s, 0, &(uint64_t){(uint64_t)s->v[i] << 32}, 1) == 1);
-	remote_set_put(s, &code);
+		CGN_MUST(peer_set_match(s, 0, &(uint64_t){(uint64_t)s->v[i] << 32}, 1) == 1);
+	peer_set_put(s, &code);
 	struct cgn_cursor c = cgn_cursor_of(cgn_buf_view(&code));
-	CGN_MUST(cgn_ok(remote_set_get(&c, &again, NULL)) && cgn_cursor_end(&c));
+	CGN_MUST(cgn_ok(peer_set_get(&c, &again, NULL)) && cgn_cursor_end(&c));
 	CGN_MUST(again->n == s->n && again->sum == s->sum);
-	remote_set_unref(&again);
+	peer_set_unref(&again);
 	code.n = 0;
-	remote_gaps_put(s, REMOTE_WIDTH - s->width, UINT64_C(1) << s->width, &code);
+	peer_gaps_put(s, PEER_WIDTH - s->width, UINT64_C(1) << s->width, &code);
 	c = cgn_cursor_of(cgn_buf_view(&code));
-	CGN_MUST(
-		cgn_ok(remote_gaps_get(&c, REMOTE_WIDTH - s->width, UINT64_C(1) << s->width, &again, NULL)) &&
+	CGN_MUST(cgn_ok(peer_gaps_get(&c, PEER_WIDTH - s->width, UINT64_C(1) << s->width, &again, NULL)) &&
 		cgn_cursor_end(&c));
 	CGN_MUST(again->n == s->n && again->sum == s->sum && again->width == s->width);
 }
 
 /* Read |text| as the answer to |known|, and know then what it tells. */
-static void check_answer(struct cgn_str text, struct remote_known *known)
+static void check_answer(struct cgn_str text, struct peer_known *known)
 {
-	static struct remote_summary s;
-	struct remote_set *now = NULL;
+	static struct peer_summary s;
+	struct peer_set *now = NULL;
 	struct cgn_err err;
 	char *copy = malloc(text.n + 1);
 	CGN_MUST(copy != NULL);
 	memcpy(copy, text.p, text.n);
-	if (cgn_ok(remote_summary_get((struct cgn_str){copy, text.n}, known, &s, &now, &err))) {
+	if (cgn_ok(peer_summary_get((struct cgn_str){copy, text.n}, known, &s, &now, &err))) {
 		CGN_MUST(now->n == s.blocks && now->sum == s.sum);
 		check_set(now);
-		remote_set_unref(&known->set);
-		*known = (struct remote_known){now, s.generation, s.shift};
+		peer_set_unref(&known->set);
+		*known = (struct peer_known){now, s.generation, s.shift};
 	}
 	free(copy);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
-	struct remote_known known = {0};
-	struct remote_set *set = NULL;
+	struct peer_known known = {0};
+	struct peer_set *set = NULL;
 	struct cgn_str text = {(const char *)data, n};
 	struct cgn_cursor c = cgn_cursor_of(text);
 	if (n < 2)
 		return 0;
-	if (cgn_ok(remote_set_get(&c, &set, NULL)))
+	if (cgn_ok(peer_set_get(&c, &set, NULL)))
 		check_set(set);
-	remote_set_unref(&set);
+	peer_set_unref(&set);
 	size_t cut = data[0] | (size_t)data[1] << 8;
 	cut = 2 + cut % (n - 1);
 	check_answer((struct cgn_str){text.p + 2, cut - 2}, &known);
 	check_answer((struct cgn_str){text.p + cut, n - cut}, &known);
-	remote_set_unref(&known.set);
+	peer_set_unref(&known.set);
 	return 0;
 }

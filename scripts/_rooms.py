@@ -13,7 +13,7 @@ def groups():
 
 
 def rooms():
-    """All folders of src/ that have code themselves, as "policy/who/limit"."""
+    """All folders of src/ that have code themselves, as "policy/who/rate"."""
     return sorted({f.parent.relative_to(SRC).as_posix() for f in SRC.rglob("*") if f.suffix in CODE})
 
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "base/log/log.h"
-#include "io/os/limits/limits.h"
+#include "io/os/memlimit/memlimit.h"
 #include "joint/cluster/state/state.h"
 #include "kvcached/daemon/kvcached.h"
 #include "kvcached/peers/peers.h"
@@ -43,8 +43,8 @@ static void log_if_unsealed(const struct kvcached *d)
  * says about the index and about connections. */
 static CGN_RC check_memory(uint64_t ram, struct cgn_err *err)
 {
-	struct limits_memory may;
-	limits_memory("", &may);
+	struct memlimit may;
+	memlimit_find("", &may);
 	if (ram > may.bytes && may.group)
 		return CGN_FAIL(err, INVALID,
 			"kv.ram is %llu bytes, but no more than %llu can be used here, says %s: lower kv.ram, or raise the limit",

@@ -256,7 +256,7 @@ static void shared_close(struct router *r)
 	prompttail_free(&r->shared.tails);
 	free(r->shared.tallies);
 	gw_misfits_free(&r->shared.misfits);
-	limit_table_free(&r->shared.limits);
+	rate_table_free(&r->shared.limits);
 	gw_budgets_close(&r->shared.budgets);
 	gw_peers_close(&r->shared.peers);
 	gw_usage_close(&r->shared.usage);
@@ -425,7 +425,7 @@ static CGN_RC router_open(struct router *r, struct cgn_err *err)
 	CGN_TRY(prompttail_new(r->cfg->router.record_size / 8, &r->shared.tails, err));
 	cgn_random(&r->shared.limit_seed, sizeof r->shared.limit_seed);
 	CGN_TRY(gw_store_cfg(r->cfg, &r->store, err));
-	CGN_TRY(limit_table_new(LIMIT_BUCKETS, &r->shared.limits, err));
+	CGN_TRY(rate_table_new(LIMIT_BUCKETS, &r->shared.limits, err));
 	CGN_TRY(gw_quotes_open(r->shared.telemetry, &r->shared.quotes, err));
 	CGN_TRY(budgets_open(r, err));
 	CGN_TRY(gw_peers_open(r->cfg, &r->shared.peers, err));

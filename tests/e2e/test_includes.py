@@ -9,35 +9,35 @@ import pytest
 from cluster import ROOT
 
 pytestmark = pytest.mark.plain
-LIMIT, KEYS = "src/policy/who/limit", "src/policy/config"
+RATE, KEYS = "src/policy/who/rate", "src/policy/config"
 AFTER = "policy/config may include only groups before it in scripts/groups, and policy/who stands after it"
 SUFFIXES = (".c", ".h", ".def", ".inc", ".cpp")
 WRONG = [
-    (LIMIT, '#include "io/net/net/net.h"', ["includes io/net/net/net.h: policy may not include io"]),
-    (LIMIT, '  #  include  "io/net/net/net.h" // why', ["includes io/net/net/net.h: policy may not include io"]),
-    (LIMIT, '#include "../../../io/net/net/net.h"',
+    (RATE, '#include "io/net/net/net.h"', ["includes io/net/net/net.h: policy may not include io"]),
+    (RATE, '  #  include  "io/net/net/net.h" // why', ["includes io/net/net/net.h: policy may not include io"]),
+    (RATE, '#include "../../../io/net/net/net.h"',
      ['includes ../../../io/net/net/net.h: write "io/net/net/net.h", the path from src/', "includes ../../../io/net/net/net.h: policy may not include io"]),
-    (LIMIT, "#include <io/net/net/net.h>",
+    (RATE, "#include <io/net/net/net.h>",
      ['includes io/net/net/net.h: write "io/net/net/net.h", in quotes', "includes io/net/net/net.h: policy may not include io"]),
-    (LIMIT, '#include "src/io/net/net/net.h"',
+    (RATE, '#include "src/io/net/net/net.h"',
      ['includes src/io/net/net/net.h: write "io/net/net/net.h", the path from src/', "includes src/io/net/net/net.h: policy may not include io"]),
-    (LIMIT, '#include "who/auth/auth.h"', ['includes who/auth/auth.h: write "policy/who/auth/auth.h", the path from src/']),
-    (LIMIT, '#include "./limit.h"', ['includes ./limit.h: write "policy/who/limit/limit.h", the path from src/']),
-    (LIMIT, '#include "base/core/../core/str.h"', ['includes base/core/../core/str.h: write "base/core/str.h", the path from src/']),
-    (LIMIT, "#include <base/core/str.h>", ['includes base/core/str.h: write "base/core/str.h", in quotes']),
-    (LIMIT, "#include NET", ['write #include "FILE" or #include <FILE>']),
-    (LIMIT, '#include_next "io/net/net/net.h"', ['write #include "FILE" or #include <FILE>']),
-    (LIMIT, '#include /* here */ "io/net/net/net.h"', ['write #include "FILE" or #include <FILE>']),
-    (LIMIT, '#include "../auth/auth_priv.h"',
+    (RATE, '#include "who/auth/auth.h"', ['includes who/auth/auth.h: write "policy/who/auth/auth.h", the path from src/']),
+    (RATE, '#include "./rate.h"', ['includes ./rate.h: write "policy/who/rate/rate.h", the path from src/']),
+    (RATE, '#include "base/core/../core/str.h"', ['includes base/core/../core/str.h: write "base/core/str.h", the path from src/']),
+    (RATE, "#include <base/core/str.h>", ['includes base/core/str.h: write "base/core/str.h", in quotes']),
+    (RATE, "#include NET", ['write #include "FILE" or #include <FILE>']),
+    (RATE, '#include_next "io/net/net/net.h"', ['write #include "FILE" or #include <FILE>']),
+    (RATE, '#include /* here */ "io/net/net/net.h"', ['write #include "FILE" or #include <FILE>']),
+    (RATE, '#include "../auth/auth_priv.h"',
      ['includes ../auth/auth_priv.h: write "policy/who/auth/auth_priv.h", the path from src/', "includes ../auth/auth_priv.h: another folder's private header"]),
-    (LIMIT, '#include "policy/who/auth/auth_priv.h"', ["includes policy/who/auth/auth_priv.h: another folder's private header"]),
-    (KEYS, '#include "policy/who/limit/limit.h"', [f"includes policy/who/limit/limit.h: {AFTER}"]),
+    (RATE, '#include "policy/who/auth/auth_priv.h"', ["includes policy/who/auth/auth_priv.h: another folder's private header"]),
+    (KEYS, '#include "policy/who/rate/rate.h"', [f"includes policy/who/rate/rate.h: {AFTER}"]),
     ("src/base/core", '#include "policy/config/config.h"', ["includes policy/config/config.h: base may not include policy"]),
     ("src/agent", '#include "router/answer/client/gateway.h"', ["includes router/answer/client/gateway.h: agent may not include router"]),
     ("src/router", '#include "lab/gpu/gpu.h"', ["includes lab/gpu/gpu.h: router may not include lab"]),
     ("src/policy", '#include "io/net/net/net.h"', ["includes io/net/net/net.h: policy may not include io"]),
 ]
-RIGHT = ['#include "limit.h"', '#include "policy/who/limit/limit.h"', '#include "policy/config/config.h"', "#include <string.h>", "#include <sys/stat.h>",
+RIGHT = ['#include "rate.h"', '#include "policy/who/rate/rate.h"', '#include "policy/config/config.h"', "#include <string.h>", "#include <sys/stat.h>",
          '/* #include "io/net/net/net.h" */']
 
 
@@ -63,7 +63,7 @@ def found(tmp_path_factory):
     for n, (folder, line, _) in enumerate(WRONG):
         (tree / folder / f"wrong{n}{SUFFIXES[n % len(SUFFIXES)]}").write_text(f"\n{line}\n")
     for n, line in enumerate(RIGHT):
-        (tree / LIMIT / f"right{n}.c").write_text(f"{line}\n")
+        (tree / RATE / f"right{n}.c").write_text(f"{line}\n")
     return checked(tree)
 
 

@@ -5,7 +5,7 @@
 
 #include "agent/engine/engine.h"
 #include "base/log/log.h"
-#include "io/os/limits/limits.h"
+#include "io/os/memlimit/memlimit.h"
 
 #define OOM_EVERY (30 * CGN_SEC) /* Between two readings of the system's counter while the engine is well */
 
@@ -109,7 +109,7 @@ void engine_output_tell(struct engine *e)
 
 static void kills_note(struct engine *e)
 {
-	e->process.output.oom_kills = limits_oom_kills("");
+	e->process.output.oom_kills = memlimit_oom_kills("");
 	e->process.output.oom_at = cgn_loop_now(e->host->loop);
 }
 
@@ -135,7 +135,7 @@ void engine_output_end(struct engine *e, const struct proc_exit *why, char *out,
 	const struct engine_end end = {.how = how,
 		.code = why->code,
 		.signal = why->signal,
-		.oom_kill = limits_oom_kills("") > o->oom_kills};
+		.oom_kill = memlimit_oom_kills("") > o->oom_kills};
 	engine_words_tell(&o->words, &end, out, cap);
 	(void)snprintf(remark, sizeof remark, "the engine ended: %s", how);
 	file_remark(e, remark);

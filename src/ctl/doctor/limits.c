@@ -11,7 +11,7 @@
 #include "ctl/doctor/doctor.h"
 #include "io/net/net/owner.h"
 #include "io/os/disk/disk.h"
-#include "io/os/limits/limits.h"
+#include "io/os/memlimit/memlimit.h"
 
 #define FILES_LEAST ((uint64_t)4096)
 #define FILES_GOOD  ((uint64_t)65536)
@@ -117,9 +117,9 @@ void check_memory(struct doctor *d)
 			c->router.record_size + c->router.prompt_cache,
 		c->agent.max_inflight_body + c->agent.memory, c->kv.ram + c->kv.peer_index,
 		c->metrics.scrape_memory};
-	struct limits_memory may;
+	struct memlimit may;
 	uint64_t sum = 0;
-	limits_memory("", &may);
+	memlimit_find("", &may);
 	for (size_t i = 0; i < DOCTOR_PROGRAMS; i++)
 		sum += d->programs[i].meant ? wants[i] : 0;
 	if (sum > may.bytes) {

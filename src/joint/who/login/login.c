@@ -8,7 +8,7 @@
 #include "base/crypto/crypto.h"
 #include "io/net/net/addr.h"
 #include "io/os/disk/disk.h"
-#include "policy/who/limit/limit.h"
+#include "policy/who/rate/rate.h"
 
 #define LOGIN_TAG       0x10619001U
 #define LOGIN_BUCKETS   4096
@@ -24,7 +24,7 @@ struct login {
 	struct signin *signin;  /* NULL: people cannot sign in. */
 	struct auth_keys *keys; /* NULL: no file is set. */
 	struct digest seed;
-	struct limit_table *buckets;
+	struct rate_table *buckets;
 };
 
 static CGN_RC keys_read(const struct config *cfg, const struct digest *seed, struct auth_keys **out,
@@ -61,7 +61,7 @@ CGN_RC login_open(struct cgn_loop *loop, const struct config *cfg, struct access
 	l->access = access;
 	l->oidc = oidc;
 	cgn_random(&l->seed, sizeof l->seed);
-	cgn_rc rc = limit_table_new(LOGIN_BUCKETS, &l->buckets, err);
+	cgn_rc rc = rate_table_new(LOGIN_BUCKETS, &l->buckets, err);
 	if (cgn_ok(rc))
 		rc = keys_read(cfg, &l->seed, &l->keys, err);
 	if (cgn_ok(rc))
@@ -94,7 +94,7 @@ void login_close(struct login **take)
 	CGN_LIVE(l, LOGIN_TAG);
 	signin_close(&l->signin);
 	auth_keys_unref(&l->keys);
-	limit_table_free(&l->buckets);
+	rate_table_free(&l->buckets);
 	l->tag = 0;
 	free(l);
 }
@@ -115,11 +115,11 @@ static uint64_t bucket_of(const struct login *l, struct cgn_str from, enum login
 static bool bucket_take(struct login *l, struct cgn_str from, enum login_bucket kind, cgn_nsec now,
 	unsigned *retry_s)
 {
-	const struct limit_rate rate = kind == BUCKET_WRONG ? limit_per_minute(LOGIN_WRONG)
-							    : limit_per_second(LOGIN_REQUESTS, LOGIN_BURST);
+	const struct rate rate = kind == BUCKET_WRONG ? rate_per_minute(LOGIN_WRONG)
+						      : rate_per_second(LOGIN_REQUESTS, LOGIN_BURST);
 	if (identity_is_local(from))
 		return true;
-	struct limit_answer a = limit_table_take(l->buckets, bucket_of(l, from, kind), &rate, now, 1);
+	struct rate_answer a = rate_table_take(l->buckets, bucket_of(l, from, kind), &rate, now, 1);
 	if (!a.granted)
 		*retry_s = (unsigned)(a.wait / CGN_SEC) + 1;
 	return a.granted;
@@ -212,10 +212,10 @@ bool login_may_try(struct login *l, struct cgn_str from, cgn_nsec now, unsigned 
 
 void login_right(struct login *l, struct cgn_str from, cgn_nsec now)
 {
-	const struct limit_rate wrong = limit_per_minute(LOGIN_WRONG);
+	const struct rate wrong = rate_per_minute(LOGIN_WRONG);
 	CGN_LIVE(l, LOGIN_TAG);
 	if (!identity_is_local(from))
-		limit_table_settle(l->buckets, bucket_of(l, from, BUCKET_WRONG), &wrong, now, 1, 0);
+		rate_table_settle(l->buckets, bucket_of(l, from, BUCKET_WRONG), &wrong, now, 1, 0);
 }
 
 struct signin *login_signin(struct login *l)

@@ -15,7 +15,7 @@
 #include "policy/route/session/session.h"
 #include "policy/who/auth/auth.h"
 #include "policy/who/budget/budget.h"
-#include "policy/who/limit/limit.h"
+#include "policy/who/rate/rate.h"
 
 CGN_RC settings_load(const char *file_name, struct cgn_str toml, const char *const *env,
 	const char *const *flags, size_t n_flags, struct config **out, struct cgn_err *err)
@@ -30,7 +30,7 @@ CGN_RC settings_load(const char *file_name, struct cgn_str toml, const char *con
 		passing_check_config,
 		engine_check_config,
 		budget_check_config,
-		limit_check_config,
+		rate_check_config,
 		hook_check_config,
 		peer_check_config,
 		engine_check_nodes,

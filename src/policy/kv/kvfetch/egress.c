@@ -11,9 +11,9 @@ void kvfetch_egress_init(struct kvfetch_egress *e, uint64_t bytes_per_second, un
 {
 	uint64_t kib = (bytes_per_second + KIB - 1) / KIB, burst = kib / BURST_PARTS;
 	*e = (struct kvfetch_egress){.max_streams = max_streams};
-	if (bytes_per_second == 0 || kib > LIMIT_MAX_UNITS)
+	if (bytes_per_second == 0 || kib > RATE_MAX_UNITS)
 		return;
-	e->rate = (struct limit_rate){.units = kib,
+	e->rate = (struct rate){.units = kib,
 		.period = CGN_SEC,
 		.burst = burst > KVFETCH_EGRESS_PIECE / KIB ? burst : KVFETCH_EGRESS_PIECE / KIB};
 }
@@ -21,7 +21,7 @@ void kvfetch_egress_init(struct kvfetch_egress *e, uint64_t bytes_per_second, un
 /* Time to send all admitted bytes. */
 static uint64_t queue_ms(const struct kvfetch_egress *e)
 {
-	if (!limit_is_set(&e->rate))
+	if (!rate_is_set(&e->rate))
 		return 0;
 	return (uint64_t)((double)e->promised / (double)KIB / (double)e->rate.units * 1000.0);
 }
@@ -45,8 +45,8 @@ uint64_t kvfetch_egress_take(struct kvfetch_egress *e, cgn_nsec now, uint64_t wa
 {
 	uint64_t n = want < KVFETCH_EGRESS_PIECE ? want : KVFETCH_EGRESS_PIECE;
 	*wait = 0;
-	if (limit_is_set(&e->rate)) {
-		struct limit_answer a = limit_take(&e->rate, &e->full_at, now, (n + KIB - 1) / KIB);
+	if (rate_is_set(&e->rate)) {
+		struct rate_answer a = rate_take(&e->rate, &e->full_at, now, (n + KIB - 1) / KIB);
 		if (!a.granted) {
 			*wait = a.wait;
 			return 0;

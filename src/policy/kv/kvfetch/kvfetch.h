@@ -8,7 +8,7 @@
 
 #include "base/core/err.h"
 #include "base/core/str.h"
-#include "policy/who/limit/limit.h"
+#include "policy/who/rate/rate.h"
 
 /* ---- distance ---- */
 enum kvfetch_distance { KVFETCH_RACK, KVFETCH_REGION, KVFETCH_FAR, KVFETCH_DISTANCES };
@@ -76,8 +76,8 @@ cgn_nsec kvfetch_rest(uint32_t wait_ms, unsigned failures);
 
 /* ---- serving: limits on streams and on bytes per second ---- */
 struct kvfetch_egress {
-	struct limit_rate rate; /* In KiB. */
-	uint64_t full_at;       /* State of the token bucket. */
+	struct rate rate; /* In KiB. */
+	uint64_t full_at; /* State of the token bucket. */
 	unsigned streams, max_streams;
 	uint64_t promised; /* Bytes admitted and not sent yet. */
 };

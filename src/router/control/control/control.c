@@ -418,7 +418,7 @@ static void breaker_report(struct router *r, const struct cluster_node *n)
 
 static void limits_report(struct router *r)
 {
-	uint64_t forgotten = limit_table_forgotten(r->shared.limits);
+	uint64_t forgotten = rate_table_forgotten(r->shared.limits);
 	metric_add(METRIC_ONE(r->shared.telemetry, RATE_LIMIT_FORGOTTEN), forgotten - r->reported.forgotten);
 	r->reported.forgotten = forgotten;
 }

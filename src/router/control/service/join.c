@@ -9,7 +9,7 @@
 #include "io/net/pki/request.h"
 #include "io/os/disk/disk.h"
 #include "policy/who/invite/invite.h"
-#include "policy/who/limit/limit.h"
+#include "policy/who/rate/rate.h"
 #include "router/control/service/service_priv.h"
 #include "router/shared/age/age.h"
 
@@ -26,8 +26,8 @@
 
 /* The attempts to join, by address; those of an IPv6 /64 count together. */
 struct router_join_guard {
-	struct limit_table *attempts;
-	struct limit_rate rate;
+	struct rate_table *attempts;
+	struct rate rate;
 	struct digest seed;
 };
 
@@ -431,7 +431,7 @@ static void on_join(struct grpc_call *c, void *user)
 {
 	struct router *r = user;
 	struct router_join_guard *g = r->ports.guard;
-	struct limit_answer a = limit_table_take(g->attempts, address_key(g, grpc_peer(c)), &g->rate,
+	struct rate_answer a = rate_table_take(g->attempts, address_key(g, grpc_peer(c)), &g->rate,
 		cgn_loop_now(r->loop), 1);
 	if (a.granted)
 		router_call_new(c, r, join_handle);
@@ -444,9 +444,9 @@ static CGN_RC guard_open(struct router *r, struct cgn_err *err)
 	r->ports.guard = calloc(1, sizeof *r->ports.guard);
 	if (r->ports.guard == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "out of memory");
-	r->ports.guard->rate = limit_per_minute(PER_MINUTE);
+	r->ports.guard->rate = rate_per_minute(PER_MINUTE);
 	cgn_random(&r->ports.guard->seed, sizeof r->ports.guard->seed);
-	return limit_table_new(GUARD_BUCKETS, &r->ports.guard->attempts, err);
+	return rate_table_new(GUARD_BUCKETS, &r->ports.guard->attempts, err);
 }
 
 CGN_RC router_join_open(struct router *r, struct cgn_err *err)
@@ -486,7 +486,7 @@ void router_join_close(struct router *r)
 		grpc_server_free(&r->ports.join);
 	tls_ctx_free(&r->ports.join_tls);
 	if (r->ports.guard != NULL)
-		limit_table_free(&r->ports.guard->attempts);
+		rate_table_free(&r->ports.guard->attempts);
 	free(r->ports.guard);
 	r->ports.guard = NULL;
 }

@@ -91,10 +91,10 @@ static void budget_fill(const struct budget *b, const struct budget_account *a, 
 }
 
 /* Return the rate in |period_s|; 0: no limit. */
-static double rate_of(const struct limit_rate *rate, double period_s)
+static double rate_of(const struct rate *rate, double period_s)
 {
-	return limit_is_set(rate) ? (double)rate->units * period_s * (double)CGN_SEC / (double)rate->period
-				  : 0;
+	return rate_is_set(rate) ? (double)rate->units * period_s * (double)CGN_SEC / (double)rate->period
+				 : 0;
 }
 
 static void tenant_fill(struct router *r, const struct gw_tenant *tenant, struct pb_tree *t,

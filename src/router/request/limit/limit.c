@@ -26,9 +26,9 @@ static const struct {
 /* ---- subjects ---- */
 
 static void limit_add(struct gw_limits *l, const struct gw_shared *shared, enum limit_subject subject,
-	enum limit_unit unit, struct cgn_str name, const struct limit_rate *rate, uint64_t units)
+	enum limit_unit unit, struct cgn_str name, const struct rate *rate, uint64_t units)
 {
-	if (!limit_is_set(rate))
+	if (!rate_is_set(rate))
 		return;
 	CGN_MUST(l->n < GW_MAX_LIMITS);
 	struct gw_limit *to = &l->v[l->n++];
@@ -78,7 +78,7 @@ static void limits_add(struct gw_limits *l, const struct gw_req *r, enum limit_s
 {
 	const struct gw_shared *shared = r->w->shared;
 	limit_add(l, shared, subject, LIMIT_REQUESTS, name, &rates->requests, 1);
-	if (gw_used_has_tokens(r) && limit_is_set(&rates->tokens))
+	if (gw_used_has_tokens(r) && rate_is_set(&rates->tokens))
 		limit_add(l, shared, subject, LIMIT_TOKENS, name, &rates->tokens,
 			tokens_reserved(r, rates->tokens.burst));
 }
@@ -113,27 +113,27 @@ static bool limit_applies(const struct gw_req *r)
 {
 	const struct gw_rates *own = rates_own(r),
 			      *all = &gw_rules_tenant(r->w->rules, r->identity.tenant)->rates;
-	return limit_is_set(&own->requests) || limit_is_set(&own->tokens) || limit_is_set(&all->requests) ||
-		limit_is_set(&all->tokens) || gw_budgets_apply(r);
+	return rate_is_set(&own->requests) || rate_is_set(&own->tokens) || rate_is_set(&all->requests) ||
+		rate_is_set(&all->tokens) || gw_budgets_apply(r);
 }
 
 /* ---- reserving ---- */
 
-static void limits_release(struct gw_limits *l, struct limit_table *table, cgn_nsec now)
+static void limits_release(struct gw_limits *l, struct rate_table *table, cgn_nsec now)
 {
 	for (unsigned i = 0; i < l->n; i++)
 		if (l->v[i].answer.granted)
-			limit_table_settle(table, l->v[i].key, &l->v[i].rate, now, l->v[i].reserved, 0);
+			rate_table_settle(table, l->v[i].key, &l->v[i].rate, now, l->v[i].reserved, 0);
 }
 
 /* Ask every bucket, even after one has refused, so that the wait that the client is told is the longest.
  * Reserve in all buckets or in none. */
-static bool reserve_here(struct gw_limits *l, struct limit_table *table, cgn_nsec now)
+static bool reserve_here(struct gw_limits *l, struct rate_table *table, cgn_nsec now)
 {
 	bool granted = true;
 	for (unsigned i = 0; i < l->n; i++) {
 		struct gw_limit *one = &l->v[i];
-		one->answer = limit_table_take(table, one->key, &one->rate, now, one->reserved);
+		one->answer = rate_table_take(table, one->key, &one->rate, now, one->reserved);
 		granted = granted && one->answer.granted;
 	}
 	granted = gw_budgets_take(l) && granted;
@@ -173,7 +173,7 @@ static enum gw_step limit_refuse(struct gw_req *r)
 	const struct gw_limit *one = limit_worst(r->plan.limits);
 	const char *whose = subject_rows[one->subject].text;
 	char rate[80];
-	bool never = one->answer.wait == LIMIT_NEVER;
+	bool never = one->answer.wait == RATE_NEVER;
 	uint64_t seconds = never ? 0 : (one->answer.wait + CGN_SEC - 1) / CGN_SEC;
 	struct gw_refusal how = {
 		.status = 429,
@@ -249,7 +249,7 @@ void limit_end(struct gw_limits *l, const uint64_t *used, const struct budget_am
 	if (l->reserved)
 		gw_budgets_settle(l, spent);
 	for (unsigned i = 0; i < l->n && l->reserved && !l->stored; i++)
-		limit_table_settle(l->w->shared->limits, l->v[i].key, &l->v[i].rate, cgn_loop_now(l->w->loop),
+		rate_table_settle(l->w->shared->limits, l->v[i].key, &l->v[i].rate, cgn_loop_now(l->w->loop),
 			l->v[i].reserved, used[i]);
 	l->tag = 0;
 	free(l);

@@ -5,7 +5,7 @@
 #include "io/net/net/addr.h"
 #include "policy/text/prompt/prompt.h"
 #include "policy/who/budget/budget.h"
-#include "policy/who/limit/limit.h"
+#include "policy/who/rate/rate.h"
 #include "router/request/account/account.h"
 #include "router/request/limit/limit.h"
 
@@ -18,10 +18,10 @@ enum limit_subject { LIMIT_KEY, LIMIT_ADDRESS, LIMIT_TENANT, LIMIT_SUBJECTS };
 struct gw_limit {
 	enum limit_subject subject;
 	enum limit_unit unit;
-	struct limit_rate rate; /* Rate at the request's arrival: SIGHUP may change the rules meanwhile */
-	uint64_t key;           /* Hash of the bucket's name, the key in the table */
-	uint64_t reserved;      /* units */
-	struct limit_answer answer;
+	struct rate rate;  /* Rate at the request's arrival: SIGHUP may change the rules meanwhile */
+	uint64_t key;      /* Hash of the bucket's name, the key in the table */
+	uint64_t reserved; /* units */
+	struct rate_answer answer;
 	char name[LIMIT_NAME_MAX];
 };
 /* A subject with budgets. */

@@ -106,7 +106,7 @@ CGN_RC gw_store_open(struct gw_worker *w, const struct gw_store_cfg *cfg, struct
 	struct redis_cfg redis = {
 		.url = cfg->url,
 		.tls = cfg->tls,
-		.script = limit_script,
+		.script = rate_script,
 		.probe = probe,
 		.timeout = cfg->timeout,
 		.on_state = on_state,
@@ -174,7 +174,7 @@ static void call_add_limit(struct store_call *to, const struct gw_store *s, cons
 	int64_t cost)
 {
 	(void)snprintf(to->key_texts[to->n], KEY_MAX, "%s%s", s->prefix, one->name);
-	call_add(to, "rate", duration_us(limit_cost(&one->rate, one->rate.burst)), cost, 0);
+	call_add(to, "rate", duration_us(rate_cost(&one->rate, one->rate.burst)), cost, 0);
 }
 
 static void call_add_budget(struct store_call *to, const struct gw_store *s, const struct gw_spender *one,
@@ -190,7 +190,7 @@ static void call_add_budget(struct store_call *to, const struct gw_store *s, con
 
 static cgn_nsec duration_of_us(int64_t us)
 {
-	return us > 0 ? (uint64_t)us < LIMIT_LONGEST / 1000 ? (cgn_nsec)us * 1000 : LIMIT_LONGEST : 0;
+	return us > 0 ? (uint64_t)us < RATE_LONGEST / 1000 ? (cgn_nsec)us * 1000 : RATE_LONGEST : 0;
 }
 
 static void answer_apply_budgets(struct gw_limits *l, const int64_t *v, bool granted)
@@ -213,10 +213,10 @@ static void answer_apply(struct gw_limits *l, const struct redis_answer *a)
 	const int64_t *v = a->values + 1;
 	for (unsigned i = 0; i < l->n; i++, v += VALUES_A_KEY) {
 		cgn_nsec full_in = duration_of_us(v[0]), wait = duration_of_us(v[1]);
-		l->v[i].answer = (struct limit_answer){
+		l->v[i].answer = (struct rate_answer){
 			.granted = granted || wait == 0,
 			.wait = wait,
-			.left = limit_left(&l->v[i].rate, full_in),
+			.left = rate_left(&l->v[i].rate, full_in),
 			.full_in = full_in,
 		};
 	}
@@ -270,7 +270,7 @@ bool gw_store_ask(struct gw_req *r, struct gw_limits *l)
 	for (unsigned i = 0; i < l->n; i++) {
 		if (l->v[i].reserved > l->v[i].rate.burst)
 			return false; /* can never be granted: no need to ask */
-		call_add_limit(&call, s, &l->v[i], duration_us(limit_cost(&l->v[i].rate, l->v[i].reserved)));
+		call_add_limit(&call, s, &l->v[i], duration_us(rate_cost(&l->v[i].rate, l->v[i].reserved)));
 	}
 	for (unsigned k = 0; k < l->n_spenders; k++)
 		for (size_t i = 0; i < l->spenders[k].set.n; i++)
@@ -307,8 +307,8 @@ void gw_store_settle(struct gw_worker *w, const struct gw_limits *l, const uint6
 		return;
 	for (unsigned i = 0; i < l->n; i++) {
 		const struct gw_limit *one = &l->v[i];
-		int64_t had = duration_us(limit_cost(&one->rate, one->reserved)),
-			needed = duration_us(limit_cost(&one->rate, used[i]));
+		int64_t had = duration_us(rate_cost(&one->rate, one->reserved)),
+			needed = duration_us(rate_cost(&one->rate, used[i]));
 		if (had != needed)
 			call_add_limit(&call, s, one, needed - had);
 	}

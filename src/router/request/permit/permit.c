@@ -80,9 +80,9 @@ static bool limits_find(struct gw_req *r, const char *limits)
 	}
 	*rates = r->w->rules->rates;
 	if (own->rps_thousandths > 0)
-		rates->requests = limit_per_second((double)own->rps_thousandths / 1000, 0);
+		rates->requests = rate_per_second((double)own->rps_thousandths / 1000, 0);
 	if (own->tokens_per_minute > 0)
-		rates->tokens = limit_per_minute(own->tokens_per_minute);
+		rates->tokens = rate_per_minute(own->tokens_per_minute);
 	r->identity.rates = rates;
 	r->identity.budgets = &own->budgets;
 	r->identity.cascade = own->cascade;

@@ -85,7 +85,7 @@ static struct gw_tenant tenant_row(const struct config_tenant *row)
 	return (struct gw_tenant){
 		.weight = row->weight,
 		.max_priority = row->max_priority,
-		.rates = {limit_per_second(row->rps, row->burst), limit_per_minute(row->tokens_per_minute)},
+		.rates = {rate_per_second(row->rps, row->burst), rate_per_minute(row->tokens_per_minute)},
 	};
 }
 
@@ -205,8 +205,8 @@ static bool passing_fill(struct gw_rules *r, const struct config *cfg)
 static void request_fill(struct gw_rules *r, const struct config *cfg)
 {
 	r->rates =
-		(struct gw_rates){limit_per_second(cfg->router.rate_limit.rps, cfg->router.rate_limit.burst),
-			limit_per_minute(cfg->router.rate_limit.tokens_per_minute)};
+		(struct gw_rates){rate_per_second(cfg->router.rate_limit.rps, cfg->router.rate_limit.burst),
+			rate_per_minute(cfg->router.rate_limit.tokens_per_minute)};
 	r->session_secure = cfg->router.tls_cert_file != NULL;
 	r->max_body = cfg->router.max_body;
 	r->max_inflight_body = cfg->router.max_inflight_body;

@@ -16,7 +16,7 @@
 #include "policy/who/budget/budget.h"
 #include "policy/who/identity/identity.h"
 #include "policy/who/isolation/isolation.h"
-#include "policy/who/limit/limit.h"
+#include "policy/who/rate/rate.h"
 #include "router/shared/rules/cascade.h"
 #include "router/shared/rules/hooks.h"
 
@@ -42,7 +42,7 @@ struct gw_model_name {
 };
 
 struct gw_rates {
-	struct limit_rate requests, tokens; /* Each may be unset. */
+	struct rate requests, tokens; /* Each may be unset. */
 };
 
 /* Settings of the tenant that keys belong to. */

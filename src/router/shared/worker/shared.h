@@ -9,7 +9,7 @@
 #include "policy/node/breaker/outlier.h"
 #include "policy/route/chooser/chooser.h"
 #include "policy/route/routing/prompttail.h"
-#include "policy/who/limit/limit.h"
+#include "policy/who/rate/rate.h"
 
 struct batches;
 struct filestore;
@@ -40,7 +40,7 @@ struct gw_shared {
 	struct prompttail_table *tails;
 	struct outlier_tally *tallies;        /* CLUSTER_STATS, by slot */
 	struct gw_misfits *misfits;           /* nodes that refuse what others answer; NULL: none is kept */
-	struct limit_table *limits;           /* rate limits of all workers */
+	struct rate_table *limits;            /* rate limits of all workers */
 	struct gw_age *age;                   /* the clock of deletions */
 	struct gw_usage *usage;               /* the requests of 32 days */
 	struct gw_calibrations *calibrations; /* known of cascades; NULL: calibration_share is 0 */

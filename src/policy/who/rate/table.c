@@ -6,7 +6,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-#include "policy/who/limit/limit.h"
+#include "policy/who/rate/rate.h"
 
 #define TABLE_TAG    0x11a17ab1U
 #define TABLE_MOVING UINT64_MAX /* A time that no bucket has. */
@@ -17,9 +17,9 @@ struct place {
 	_Atomic uint64_t full_at;
 };
 struct place_set {
-	struct place places[LIMIT_WAYS];
+	struct place places[RATE_WAYS];
 };
-struct limit_table {
+struct rate_table {
 	uint32_t tag;
 	uint64_t mask; /* Number of sets, less one. */
 	struct place_set *sets;
@@ -27,12 +27,12 @@ struct limit_table {
 	_Atomic uint64_t forgotten;
 };
 
-CGN_RC limit_table_new(size_t n_buckets, struct limit_table **out, struct cgn_err *err)
+CGN_RC rate_table_new(size_t n_buckets, struct rate_table **out, struct cgn_err *err)
 {
 	size_t n_sets = 1;
-	while (n_sets * LIMIT_WAYS < n_buckets && n_sets * LIMIT_WAYS < MAX_BUCKET)
+	while (n_sets * RATE_WAYS < n_buckets && n_sets * RATE_WAYS < MAX_BUCKET)
 		n_sets *= 2;
-	struct limit_table *t = calloc(1, sizeof *t);
+	struct rate_table *t = calloc(1, sizeof *t);
 	if (t != NULL) {
 		t->tag = TABLE_TAG;
 		t->mask = n_sets - 1;
@@ -40,17 +40,17 @@ CGN_RC limit_table_new(size_t n_buckets, struct limit_table **out, struct cgn_er
 		t->latches = calloc(n_sets, sizeof *t->latches);
 	}
 	if (t == NULL || t->sets == NULL || t->latches == NULL) {
-		limit_table_free(&t);
+		rate_table_free(&t);
 		return CGN_FAIL(err, NO_MEMORY, "table of limits: no memory for %zu buckets",
-			n_sets * LIMIT_WAYS);
+			n_sets * RATE_WAYS);
 	}
 	*out = t;
 	return CGN_OK;
 }
 
-void limit_table_free(struct limit_table **take)
+void rate_table_free(struct rate_table **take)
 {
-	struct limit_table *t = *take;
+	struct rate_table *t = *take;
 	*take = NULL;
 	if (t == NULL)
 		return;
@@ -63,7 +63,7 @@ void limit_table_free(struct limit_table **take)
 
 static struct place *place_find(struct place_set *s, uint64_t key)
 {
-	for (size_t i = 0; i < LIMIT_WAYS; i++)
+	for (size_t i = 0; i < RATE_WAYS; i++)
 		if (atomic_load_explicit(&s->places[i].key, memory_order_acquire) == key)
 			return &s->places[i];
 	return NULL;
@@ -74,7 +74,7 @@ static struct place *place_victim(struct place_set *s, uint64_t *full_at)
 {
 	struct place *best = NULL;
 	*full_at = TABLE_MOVING;
-	for (size_t i = 0; i < LIMIT_WAYS; i++) {
+	for (size_t i = 0; i < RATE_WAYS; i++) {
 		struct place *p = &s->places[i];
 		bool empty = atomic_load_explicit(&p->key, memory_order_relaxed) == 0;
 		uint64_t at = empty ? 0 : atomic_load_explicit(&p->full_at, memory_order_relaxed);
@@ -88,7 +88,7 @@ static struct place *place_victim(struct place_set *s, uint64_t *full_at)
 
 /* Return the place of |key|, made if there is none. The latch is held for some loads and three stores, and
  * only where a bucket is new. */
-static struct place *place_claim(struct limit_table *t, struct place_set *s, uint64_t key, cgn_nsec now)
+static struct place *place_claim(struct rate_table *t, struct place_set *s, uint64_t key, cgn_nsec now)
 {
 	_Atomic bool *latch = &t->latches[s - t->sets];
 	uint64_t full_at;
@@ -110,7 +110,7 @@ static struct place *place_claim(struct limit_table *t, struct place_set *s, uin
 	return p;
 }
 
-static struct place_set *key_set(struct limit_table *t, uint64_t key)
+static struct place_set *key_set(struct rate_table *t, uint64_t key)
 {
 	CGN_LIVE(t, TABLE_TAG);
 	CGN_MUST(key != 0);
@@ -118,7 +118,7 @@ static struct place_set *key_set(struct limit_table *t, uint64_t key)
 }
 
 /* Settle the place that was charged. Once another key has it, there is nothing to refund. */
-static void place_settle(struct place *p, const struct limit_rate *r, cgn_nsec now, uint64_t reserved,
+static void place_settle(struct place *p, const struct rate *r, cgn_nsec now, uint64_t reserved,
 	uint64_t used)
 {
 	uint64_t old = atomic_load(&p->full_at), new;
@@ -126,20 +126,20 @@ static void place_settle(struct place *p, const struct limit_rate *r, cgn_nsec n
 		if (old == TABLE_MOVING)
 			return;
 		new = old;
-		limit_settle(r, &new, now, reserved, used);
+		rate_settle(r, &new, now, reserved, used);
 	} while (!atomic_compare_exchange_weak(&p->full_at, &old, new));
 }
 
 /* Take |n| from |p|. False: the place belongs to another key, and nothing was taken. */
-static bool place_take(struct place *p, uint64_t key, const struct limit_rate *r, cgn_nsec now, uint64_t n,
-	struct limit_answer *out)
+static bool place_take(struct place *p, uint64_t key, const struct rate *r, cgn_nsec now, uint64_t n,
+	struct rate_answer *out)
 {
 	uint64_t old = atomic_load(&p->full_at), new;
 	do {
 		if (old == TABLE_MOVING)
 			return false;
 		new = old;
-		*out = limit_take(r, &new, now, n);
+		*out = rate_take(r, &new, now, n);
 	} while (out->granted && !atomic_compare_exchange_weak(&p->full_at, &old, new));
 	bool ours = atomic_load(&p->key) == key;
 	if (out->granted && !ours)
@@ -147,11 +147,11 @@ static bool place_take(struct place *p, uint64_t key, const struct limit_rate *r
 	return ours;
 }
 
-struct limit_answer limit_table_take(struct limit_table *t, uint64_t key, const struct limit_rate *r,
-	cgn_nsec now, uint64_t n)
+struct rate_answer rate_table_take(struct rate_table *t, uint64_t key, const struct rate *r, cgn_nsec now,
+	uint64_t n)
 {
 	struct place_set *s = key_set(t, key);
-	struct limit_answer a;
+	struct rate_answer a;
 	for (;;) {
 		struct place *p = place_find(s, key);
 		if (p == NULL)
@@ -161,7 +161,7 @@ struct limit_answer limit_table_take(struct limit_table *t, uint64_t key, const 
 	}
 }
 
-void limit_table_settle(struct limit_table *t, uint64_t key, const struct limit_rate *r, cgn_nsec now,
+void rate_table_settle(struct rate_table *t, uint64_t key, const struct rate *r, cgn_nsec now,
 	uint64_t reserved, uint64_t used)
 {
 	struct place_set *s = key_set(t, key);
@@ -174,7 +174,7 @@ void limit_table_settle(struct limit_table *t, uint64_t key, const struct limit_
 		place_settle(p, r, now, reserved, used);
 }
 
-uint64_t limit_table_forgotten(const struct limit_table *t)
+uint64_t rate_table_forgotten(const struct rate_table *t)
 {
 	CGN_LIVE(t, TABLE_TAG);
 	return atomic_load_explicit(&t->forgotten, memory_order_relaxed);

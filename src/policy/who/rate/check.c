@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* limit: the URL of the limits that routers share. io/wire/redis parses the whole of it. */
+/* rate: the URL of the limits that routers share. io/wire/redis parses the whole of it. */
 #include "policy/config/config.h"
-#include "policy/who/limit/limit.h"
+#include "policy/who/rate/rate.h"
 
 /* The message does not contain the value, which may have a password. */
-CGN_RC limit_check_config(const struct config *c, struct cgn_err *err)
+CGN_RC rate_check_config(const struct config *c, struct cgn_err *err)
 {
 	const char *url = c->router.rate_limit.redis_url;
 	struct cgn_str s = cgn_str_of(url);

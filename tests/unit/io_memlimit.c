@@ -11,7 +11,7 @@
 #include "base/core/err.h"
 #include "disk_folder.h"
 #include "io/os/disk/disk.h"
-#include "io/os/limits/limits.h"
+#include "io/os/memlimit/memlimit.h"
 
 #define MIB ((uint64_t)1 << 20)
 
@@ -43,9 +43,9 @@ static void put_file(const char *folder, const char *name, const char *text)
 
 static void expect_limit(uint64_t bytes, const char *who)
 {
-	struct limits_memory m;
+	struct memlimit m;
 	char path[256] = "";
-	limits_memory(root, &m);
+	memlimit_find(root, &m);
 	if (who[0] != '\0')
 		(void)snprintf(path, sizeof path, "%s%s", root, who);
 	assert_string_equal(m.who, path);
@@ -115,15 +115,15 @@ static void a_path_longer_than_any(void **state)
 static void kills_for_memory_are_counted(void **state)
 {
 	(void)state;
-	assert_true(limits_oom_kills(root) == 0);
+	assert_true(memlimit_oom_kills(root) == 0);
 	put_file("/proc", "vmstat", "nr_free_pages 1\noom_kill 41\nnuma_hit 7\n");
-	assert_true(limits_oom_kills(root) == 41);
+	assert_true(memlimit_oom_kills(root) == 41);
 	put_file("/proc/self", "cgroup", "0::/\n"); /* The root group counts none. */
-	assert_true(limits_oom_kills(root) == 41);
+	assert_true(memlimit_oom_kills(root) == 41);
 	put_file("/proc/self", "cgroup", "0::/agent.service\n");
-	assert_true(limits_oom_kills(root) == 41);
+	assert_true(memlimit_oom_kills(root) == 41);
 	put_file("/sys/fs/cgroup/agent.service", "memory.events", "low 0\nmax 9\noom 3\noom_kill 2\n");
-	assert_true(limits_oom_kills(root) == 2);
+	assert_true(memlimit_oom_kills(root) == 2);
 }
 
 int main(void)

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* script: limit_take and limit_settle of several buckets at once, for Redis 5 or newer. */
-#include "policy/who/limit/limit.h"
+/* script: rate_take and rate_settle of several buckets at once, for Redis 5 or newer. */
+#include "policy/who/rate/rate.h"
 
 /* Times are microseconds, which a double holds exactly until 2255. The clock is that of Redis: the routers'
  * clocks need not agree. */
-const char limit_script[] =
+const char rate_script[] =
 	"local t = redis.call('TIME')\n"
 	"local seconds, now = tonumber(t[1]), t[1] * 1000000 + t[2]\n"
 	"local out, full, most, floor = {1}, {}, {}, math.floor\n"

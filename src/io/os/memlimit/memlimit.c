@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "io/os/limits/limits.h"
+#include "io/os/memlimit/memlimit.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 
 #define FILE_BYTES 65536
 
-static void at_most(struct limits_memory *out, uint64_t bytes, bool group, const char *who)
+static void at_most(struct memlimit *out, uint64_t bytes, bool group, const char *who)
 {
 	if (bytes >= out->bytes)
 		return;
@@ -24,9 +24,9 @@ static bool read_file(const char *path, struct cgn_buf *out)
 	return cgn_ok(disk_read_file(path, FILE_BYTES, out, NULL));
 }
 
-static void machine_limit(const char *root, struct limits_memory *out)
+static void machine_limit(const char *root, struct memlimit *out)
 {
-	char path[LIMITS_WHO_BYTES];
+	char path[MEMLIMIT_WHO_BYTES];
 	struct cgn_buf file = {0};
 	uint64_t kib = 0;
 	(void)snprintf(path, sizeof path, "%s/proc/meminfo", root);
@@ -47,7 +47,7 @@ static void machine_limit(const char *root, struct limits_memory *out)
 }
 
 /* The file holds a number or the word "max". */
-static void group_file(const char *path, struct limits_memory *out)
+static void group_file(const char *path, struct memlimit *out)
 {
 	struct cgn_buf file = {0};
 	uint64_t bytes = 0;
@@ -62,9 +62,9 @@ static void group_file(const char *path, struct limits_memory *out)
 /* Apply the limits of the process' group and of the groups above it. In a container that sees only a part of
  * the tree, the path may begin above the mount; the mount's own files are read in any case. */
 static void group_limits(const char *root, const char *mount, struct cgn_str group, const char *name,
-	struct limits_memory *out)
+	struct memlimit *out)
 {
-	char path[LIMITS_WHO_BYTES];
+	char path[MEMLIMIT_WHO_BYTES];
 	for (;;) {
 		while (group.n > 0 && group.p[group.n - 1] == '/')
 			group.n--;
@@ -86,11 +86,11 @@ static bool has_memory(struct cgn_str controllers)
 	return false;
 }
 
-void limits_memory(const char *root, struct limits_memory *out)
+void memlimit_find(const char *root, struct memlimit *out)
 {
-	char path[LIMITS_WHO_BYTES];
+	char path[MEMLIMIT_WHO_BYTES];
 	struct cgn_buf file = {0};
-	*out = (struct limits_memory){.bytes = UINT64_MAX};
+	*out = (struct memlimit){.bytes = UINT64_MAX};
 	machine_limit(root, out);
 	(void)snprintf(path, sizeof path, "%s/proc/self/cgroup", root);
 	if (read_file(path, &file)) {
@@ -124,9 +124,9 @@ static bool kills_read(const char *path, uint64_t *out)
 	return false;
 }
 
-uint64_t limits_oom_kills(const char *root)
+uint64_t memlimit_oom_kills(const char *root)
 {
-	char path[LIMITS_WHO_BYTES];
+	char path[MEMLIMIT_WHO_BYTES];
 	uint64_t n = 0;
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf file = {0};
 	(void)snprintf(path, sizeof path, "%s/proc/self/cgroup", root);

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/engine/output.h"
 
-#include <time.h>
-
 #include "agent/engine/engine.h"
+#include "base/core/utc.h"
 #include "base/log/log.h"
 #include "io/os/memlimit/memlimit.h"
 
@@ -30,11 +29,9 @@ static void file_open(struct engine *e)
 static void file_remark(struct engine *e, const char *what)
 {
 	char line[400], when[40];
-	struct tm tm;
-	time_t now = (time_t)(cgn_clock_wall_ms() / 1000);
+	int64_t now = (int64_t)(cgn_clock_wall_ms() / 1000);
 	file_open(e);
-	if (e->process.output.file == NULL || gmtime_r(&now, &tm) == NULL ||
-		strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", &tm) == 0)
+	if (e->process.output.file == NULL || !cgn_utc_text(now, "%Y-%m-%dT%H:%M:%SZ", when, sizeof when))
 		return;
 	int n = snprintf(line, sizeof line - 1, "--- cgn-agent %s: %s", when, what);
 	if (n < 0)

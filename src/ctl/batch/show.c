@@ -6,6 +6,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/core/utc.h"
 #include "ctl/progress.h"
 
 #define WORD_MAX  96
@@ -39,11 +40,9 @@ static struct counts counts_of(struct json_val b)
 /* Write Unix seconds as UTC; "-" for none. */
 static void time_text(struct json_val b, const char *key, char out[32])
 {
-	time_t s = (time_t)json_get_u64(b, key, 0);
-	struct tm parts;
-	(void)strcpy(out, "-");
-	if (s > 0 && gmtime_r(&s, &parts) != NULL)
-		(void)strftime(out, 32, "%Y-%m-%d %H:%M:%S", &parts);
+	int64_t s = (int64_t)json_get_u64(b, key, 0);
+	if (s <= 0 || !cgn_utc_text(s, "%Y-%m-%d %H:%M:%S", out, 32))
+		(void)strcpy(out, "-");
 }
 
 /* ---- a batch ---- */

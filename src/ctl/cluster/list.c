@@ -2,8 +2,8 @@
 #include "ctl/cluster/list.h"
 
 #include <stdio.h>
-#include <time.h>
 
+#include "base/core/utc.h"
 #include "cognitora/v1/control.pb-c.h"
 #include "ctl/client.h"
 
@@ -12,14 +12,10 @@
 static void time_cell(struct ctl_table *t, struct json_val v)
 {
 	uint64_t ms = 0;
-	char text[32] = "-";
-	struct tm parts;
-	if (json_u64(v, &ms)) {
-		time_t s = (time_t)(ms / 1000);
-		if (gmtime_r(&s, &parts) != NULL)
-			(void)strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S", &parts);
-	}
-	ctl_table_cell(t, "%s", text);
+	char text[32];
+	bool known = json_u64(v, &ms) &&
+		cgn_utc_text((int64_t)(ms / 1000), "%Y-%m-%d %H:%M:%S", text, sizeof text);
+	ctl_table_cell(t, "%s", known ? text : "-");
 }
 
 static void number_put(struct json_val v, enum ctl_list_kind kind, struct cgn_buf *out)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tenant: tenants and their budgets, from a router's admin port. */
-#include <time.h>
 
+#include "base/core/utc.h"
 #include "base/json/json.h"
 #include "ctl/ctl.h"
 
@@ -19,11 +19,8 @@ static void tenant_head(struct ctl_table *t)
 
 static void reset_cell(struct ctl_table *t, uint64_t unix_s)
 {
-	time_t at = (time_t)unix_s;
-	struct tm tm;
 	char text[40];
-	if (gmtime_r(&at, &tm) == NULL || strftime(text, sizeof text, "%Y-%m-%d %H:%M UTC", &tm) == 0)
-		*text = '\0';
+	(void)cgn_utc_text((int64_t)unix_s, "%Y-%m-%d %H:%M UTC", text, sizeof text);
 	ctl_table_cell(t, "%s", text);
 }
 

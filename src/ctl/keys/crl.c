@@ -3,9 +3,9 @@
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "base/core/utc.h"
 #include "ctl/ctl.h"
 #include "ctl/keys/pki_folder.h"
 #include "io/net/pki/crl.h"
@@ -15,10 +15,9 @@
 
 static void time_text(int64_t at, char *out, size_t cap)
 {
-	struct tm tm;
-	time_t t = (time_t)at;
-	if (at < 0 || gmtime_r(&t, &tm) == NULL || strftime(out, cap, "%Y-%m-%d %H:%M:%S", &tm) == 0)
-		out[0] = '\0';
+	out[0] = '\0';
+	if (at >= 0)
+		(void)cgn_utc_text(at, "%Y-%m-%d %H:%M:%S", out, cap);
 }
 
 /* ---- the file ---- */

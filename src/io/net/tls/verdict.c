@@ -4,6 +4,7 @@
 
 #include <gnutls/x509.h>
 
+#include "base/core/utc.h"
 #include "tls_priv.h"
 
 /* The most specific bit comes first; GNUTLS_CERT_INVALID accompanies all others. */
@@ -33,10 +34,7 @@ const char *tls_verdict_text(unsigned status)
 
 static const char *day_text(time_t t, char *out, size_t cap)
 {
-	struct tm tm;
-	if (gmtime_r(&t, &tm) == NULL || strftime(out, cap, "%Y-%m-%d %H:%M:%S UTC", &tm) == 0)
-		return "an unknown date";
-	return out;
+	return cgn_utc_text(t, "%Y-%m-%d %H:%M:%S UTC", out, cap) ? out : "an unknown date";
 }
 
 static CGN_RC check_dates(const char *file, gnutls_x509_crt_t crt, int64_t now, struct tls_validity *out,

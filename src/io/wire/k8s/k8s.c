@@ -3,8 +3,8 @@
 #include "io/wire/k8s/k8s.h"
 
 #include <stdlib.h>
-#include <time.h>
 
+#include "base/core/utc.h"
 #include "io/os/disk/disk.h"
 #include "io/wire/k8s/k8s_priv.h"
 
@@ -168,9 +168,7 @@ int64_t k8s_version(struct json_val object)
 
 void k8s_time(uint64_t wall_ms, char out[K8S_TIME_BYTES])
 {
-	time_t s = (time_t)(wall_ms / 1000);
-	struct tm tm;
-	(void)gmtime_r(&s, &tm);
-	size_t n = strftime(out, K8S_TIME_BYTES, "%Y-%m-%dT%H:%M:%S", &tm);
+	(void)cgn_utc_text((int64_t)(wall_ms / 1000), "%Y-%m-%dT%H:%M:%S", out, K8S_TIME_BYTES);
+	size_t n = strlen(out);
 	(void)snprintf(out + n, K8S_TIME_BYTES - n, ".%03u000Z", (unsigned)(wall_ms % 1000));
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* certs: shows when certificates end, in the metric and early enough in the log. */
-#include <time.h>
 
+#include "base/core/utc.h"
 #include "base/log/log.h"
 #include "joint/daemon/svc/svc_priv.h"
 #include "joint/report/telemetry/telemetry.h"
@@ -20,11 +20,8 @@ bool svc_cert_ends_soon(const struct tls_validity *v, uint64_t now)
 
 static void expiry_log(struct svc_cert *c, const struct tls_validity *v, uint64_t now)
 {
-	char when[40] = "";
-	struct tm tm;
-	time_t end = (time_t)v->to;
-	if (gmtime_r(&end, &tm) != NULL)
-		(void)strftime(when, sizeof when, "%Y-%m-%d %H:%M:%S UTC", &tm);
+	char when[40];
+	(void)cgn_utc_text((int64_t)v->to, "%Y-%m-%d %H:%M:%S UTC", when, sizeof when);
 	c->said = now;
 	if (now >= v->to)
 		cgn_log(ERROR, "svc.certificate_over", F_STR("key", c->key), F_STR("ended", when),

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* crl: follows the file of security.crl_file, and says when its list ends. */
-#include <time.h>
 
+#include "base/core/utc.h"
 #include "base/log/log.h"
 #include "joint/daemon/svc/svc_priv.h"
 #include "joint/report/telemetry/telemetry.h"
@@ -18,11 +18,8 @@ static void crl_log_taken(const struct svc_crl *c, const char *event)
 static void expiry_log(struct svc_crl *c, const struct tls_crl_facts *f, uint64_t now)
 {
 	static const char todo[] = "cgn-ctl pki crl --renew, where the CA's key is, and put the file here";
-	char when[40] = "";
-	struct tm tm;
-	time_t end = (time_t)f->ends;
-	if (gmtime_r(&end, &tm) != NULL)
-		(void)strftime(when, sizeof when, "%Y-%m-%d %H:%M:%S UTC", &tm);
+	char when[40];
+	(void)cgn_utc_text((int64_t)f->ends, "%Y-%m-%d %H:%M:%S UTC", when, sizeof when);
 	c->said = now;
 	if (now >= f->ends)
 		cgn_log(ERROR, "svc.crl_over", F_STR("file", c->file), F_STR("ended", when),

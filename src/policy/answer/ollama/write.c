@@ -1,16 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* write: the objects of an answer. */
-#include <time.h>
 
+#include "base/core/utc.h"
 #include "policy/answer/ollama/ollama_priv.h"
 
 void ollama_put_time(struct json_out *j, const char *key, uint64_t ms)
 {
-	char day[32] = "1970-01-01T00:00:00";
-	char text[48];
-	time_t seconds = (time_t)(ms / 1000);
-	struct tm utc;
-	if (gmtime_r(&seconds, &utc) == NULL || strftime(day, sizeof day, "%Y-%m-%dT%H:%M:%S", &utc) == 0)
+	char day[32], text[48];
+	if (!cgn_utc_text((int64_t)(ms / 1000), "%Y-%m-%dT%H:%M:%S", day, sizeof day))
 		(void)cgn_str_copyz(day, sizeof day, CGN_STR("1970-01-01T00:00:00"));
 	(void)snprintf(text, sizeof text, "%s.%03uZ", day, (unsigned)(ms % 1000));
 	json_key_z(j, key, text);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* write: entries as JSON, and one decision on one line. */
 #include <stdlib.h>
-#include <time.h>
 
+#include "base/core/utc.h"
 #include "base/json/json.h"
 #include "policy/route/explain/explain_priv.h"
 
@@ -41,10 +41,7 @@ static void put_real(struct json_out *j, const char *key, double v)
 static void put_time(struct json_out *j, const char *key, uint64_t ms)
 {
 	char day[32], text[48];
-	struct tm utc;
-	time_t seconds = (time_t)(ms / 1000);
-	if (gmtime_r(&seconds, &utc) == NULL || strftime(day, sizeof day, "%Y-%m-%dT%H:%M:%S", &utc) == 0)
-		day[0] = '\0';
+	(void)cgn_utc_text((int64_t)(ms / 1000), "%Y-%m-%dT%H:%M:%S", day, sizeof day);
 	(void)snprintf(text, sizeof text, "%s.%03uZ", day, (unsigned)(ms % 1000));
 	json_key_z(j, key, text);
 }

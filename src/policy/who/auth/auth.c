@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "base/codec/codec.h"
+#include "base/core/utc.h"
 #include "base/crypto/crypto.h"
 
 #define SECRET_PREFIX "cgn_"
@@ -106,10 +107,8 @@ bool auth_time_parse(struct cgn_str s, uint64_t *unix_s)
 void auth_time_put(uint64_t unix_s, struct cgn_buf *out)
 {
 	char text[32];
-	time_t at = (time_t)unix_s;
-	struct tm tm;
-	if (gmtime_r(&at, &tm) != NULL && strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &tm) > 0)
-		cgn_buf_putz(out, text);
+	(void)cgn_utc_text((int64_t)unix_s, "%Y-%m-%dT%H:%M:%SZ", text, sizeof text);
+	cgn_buf_putz(out, text);
 }
 
 static bool hash_parse(struct cgn_str s, uint8_t out[AUTH_HASH_BYTES])

@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "base/core/arena.h"
+#include "base/core/utc.h"
 #include "base/json/json.h"
 #include "base/mix/mix.h"
 #include "policy/who/billing/billing_priv.h"
@@ -196,10 +197,7 @@ bool billing_report_add(struct billing_report *r, const struct billing *l)
 
 static void time_text(uint64_t hour, char out[32])
 {
-	time_t at = (time_t)(hour * HOUR_S);
-	struct tm tm;
-	if (gmtime_r(&at, &tm) == NULL || strftime(out, 32, "%Y-%m-%dT%H:%M:%SZ", &tm) == 0)
-		*out = '\0';
+	(void)cgn_utc_text((int64_t)(hour * HOUR_S), "%Y-%m-%dT%H:%M:%SZ", out, 32);
 }
 
 static void line_json(struct json_out *j, const struct billing_query *q, const struct report_line *line)

@@ -2,8 +2,7 @@
 /* budgets: a request's share of the budgets of its key and its tenant. */
 #include "router/request/limit/budgets.h"
 
-#include <time.h>
-
+#include "base/core/utc.h"
 #include "router/request/limit/limit_priv.h"
 
 #define WORTH_A_RETRY (60 * CGN_SEC) /* OpenAI's clients wait no longer for Retry-After. */
@@ -151,14 +150,6 @@ static struct budget_pick budget_worst(const struct gw_limits *l)
 	return worst;
 }
 
-static void time_text(uint64_t unix_s, char *out, size_t cap)
-{
-	time_t at = (time_t)unix_s;
-	struct tm tm;
-	if (gmtime_r(&at, &tm) == NULL || strftime(out, cap, "%Y-%m-%d %H:%M:%S UTC", &tm) == 0)
-		*out = '\0';
-}
-
 bool gw_budgets_refuse(struct gw_req *r)
 {
 	struct gw_limits *l = r->plan.limits;
@@ -182,7 +173,7 @@ bool gw_budgets_refuse(struct gw_req *r)
 	budget_text(b, budget);
 	budget_amount_text(b->unit, s->answers[worst.i].spent, spent);
 	budget_amount_text(b->unit, s->want.v[b->unit], need);
-	time_text(s->answers[worst.i].ends_at, when, sizeof when);
+	(void)cgn_utc_text((int64_t)s->answers[worst.i].ends_at, "%Y-%m-%d %H:%M:%S UTC", when, sizeof when);
 	metric_add(METRIC_OF(r->w->shared->telemetry, BUDGET_REFUSED,
 			   s->subject == LIMIT_KEY ? "key" : "tenant",
 			   b->unit == BUDGET_MONEY ? "money" : budget_unit_text(b),

@@ -3,21 +3,15 @@
 #include <stdlib.h>
 
 #include "io/net/pki/bundle.h"
+#include "io/net/pki/request.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
 static void check_pair(struct cgn_str text)
 {
-	struct pki_pair p = {.cert = {.n = 0}};
 	struct pki_info in;
-	bool fits;
-	cgn_buf_str(&p.cert, text);
-	cgn_buf_str(&p.key, text);
-	(void)cgn_buf_z(&p.cert);
-	(void)cgn_buf_z(&p.key);
-	if (cgn_ok(pki_pair_fits(&p, &fits, NULL)))
+	if (pki_is_pair(text, text))
 		CGN_MUST(cgn_ok(pki_inspect(text, &in, NULL)));
-	pki_pair_fini(&p);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)

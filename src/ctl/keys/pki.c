@@ -7,11 +7,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <sys/stat.h>
 
+#include "base/core/utc.h"
 #include "ctl/ctl.h"
 #include "ctl/keys/holder.h"
 #include "ctl/keys/pki_folder.h"
@@ -20,26 +20,22 @@
 #include "io/os/disk/disk.h"
 #include "io/os/loop/loop.h"
 
-#define PEM_LIMIT   ((size_t)256 << 10)
-#define DAY         86400
-#define SKEW        300 /* Allowance in seconds for clocks of other machines that are behind. */
 #define FIXED_NAMES (4 + HOLDER_MAX_ROLES)
 
-static CGN_RC path_of(const char *dir, const char *name, const char *suffix, char *out, struct cgn_err *err)
+CGN_RC pki_path(const char *dir, const char *name, const char *suffix, char *out, struct cgn_err *err)
 {
 	return snprintf(out, PATH_MAX, "%s/%s%s", dir, name, suffix) < PATH_MAX
 		? CGN_OK
 		: CGN_FAIL(err, INVALID, "path too long: %s", dir);
 }
 
-static int64_t unix_now(void)
+int64_t pki_now(void)
 {
 	return (int64_t)(cgn_clock_wall_ms() / 1000);
 }
 
-/* Write a file; one that was there keeps its mode and owner, so that the program that reads it still can. */
-static CGN_RC write_like_before(const char *path, const struct cgn_buf *text, mode_t mode,
-	struct cgn_err *err)
+/* The program that reads the file must still be able to. */
+CGN_RC pki_write(const char *path, const struct cgn_buf *text, mode_t mode, struct cgn_err *err)
 {
 	struct stat before;
 	bool there = stat(path, &before) == 0;
@@ -51,22 +47,22 @@ static CGN_RC write_like_before(const char *path, const struct cgn_buf *text, mo
 	return CGN_OK;
 }
 
-static CGN_RC write_pair(const char *dir, const char *name, const struct pki_pair *pair, struct cgn_err *err)
+CGN_RC pki_write_pair(const char *dir, const char *name, const struct pki_pair *pair, struct cgn_err *err)
 {
 	char path[PATH_MAX];
-	CGN_TRY(path_of(dir, name, ".key", path, err));
-	CGN_TRY(write_like_before(path, &pair->key, 0600, err));
-	CGN_TRY(path_of(dir, name, ".pem", path, err));
-	return write_like_before(path, &pair->cert, 0644, err);
+	CGN_TRY(pki_path(dir, name, ".key", path, err));
+	CGN_TRY(pki_write(path, &pair->key, 0600, err));
+	CGN_TRY(pki_path(dir, name, ".pem", path, err));
+	return pki_write(path, &pair->cert, 0644, err);
 }
 
-static CGN_RC read_pair(const char *dir, const char *name, struct pki_pair *pair, struct cgn_err *err)
+CGN_RC pki_read_pair(const char *dir, const char *name, struct pki_pair *pair, struct cgn_err *err)
 {
 	char path[PATH_MAX];
-	CGN_TRY(path_of(dir, name, ".pem", path, err));
-	CGN_TRY(disk_read_file(path, PEM_LIMIT, &pair->cert, err));
-	CGN_TRY(path_of(dir, name, ".key", path, err));
-	CGN_TRY(disk_read_file(path, PEM_LIMIT, &pair->key, err));
+	CGN_TRY(pki_path(dir, name, ".pem", path, err));
+	CGN_TRY(disk_read_file(path, PKI_PEM_LIMIT, &pair->cert, err));
+	CGN_TRY(pki_path(dir, name, ".key", path, err));
+	CGN_TRY(disk_read_file(path, PKI_PEM_LIMIT, &pair->key, err));
 	(void)cgn_buf_z(&pair->cert);
 	(void)cgn_buf_z(&pair->key);
 	return CGN_OK;
@@ -77,15 +73,15 @@ static CGN_RC load_authority(const struct ctl_args *a, const char *dir, uint64_t
 	bool *made, struct cgn_err *err)
 {
 	char cert[PATH_MAX], common_name[128];
-	CGN_TRY(path_of(dir, "ca", ".pem", cert, err));
+	CGN_TRY(pki_path(dir, "ca", ".pem", cert, err));
 	*made = access(cert, F_OK) != 0;
 	if (!*made)
-		return read_pair(dir, "ca", ca, err);
-	int64_t now = unix_now();
+		return pki_read_pair(dir, "ca", ca, err);
+	int64_t now = pki_now();
 	(void)snprintf(common_name, sizeof common_name, "%.100s cluster CA", ctl_flag(a, "--name"));
-	CGN_TRY(pki_make_ca(common_name, (struct pki_validity){now - SKEW, now + (int64_t)days * 10 * DAY},
-		ca, err));
-	return write_pair(dir, "ca", ca, err);
+	CGN_TRY(pki_make_ca(common_name,
+		(struct pki_validity){now - PKI_SKEW, now + (int64_t)days * 10 * PKI_DAY}, ca, err));
+	return pki_write_pair(dir, "ca", ca, err);
 }
 
 /* Collect the names of the certificates: this host, loopback, and each --san. */
@@ -115,15 +111,15 @@ static CGN_RC inspect_leaf(const char *dir, const char *name, struct cgn_buf *te
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf own = {0};
 	struct cgn_buf *to = text != NULL ? text : &own;
 	char path[PATH_MAX];
-	CGN_TRY(path_of(dir, name, ".pem", path, err));
-	CGN_TRY(disk_read_file(path, PEM_LIMIT, to, err));
+	CGN_TRY(pki_path(dir, name, ".pem", path, err));
+	CGN_TRY(disk_read_file(path, PKI_PEM_LIMIT, to, err));
 	return cgn_err_of(pki_inspect(cgn_buf_view(to), out, err), path, err);
 }
 
 static bool leaf_exists(const char *dir, const char *name)
 {
 	char path[PATH_MAX];
-	return cgn_ok(path_of(dir, name, ".pem", path, NULL)) && access(path, F_OK) == 0;
+	return cgn_ok(pki_path(dir, name, ".pem", path, NULL)) && access(path, F_OK) == 0;
 }
 
 static void leaf_columns(struct ctl_table *t)
@@ -155,7 +151,7 @@ static CGN_RC leaf_row(const char *dir, const char *name, struct ctl_table *t, s
 	CGN_TRY(inspect_leaf(dir, name, NULL, &in, err));
 	ctl_table_cell(t, "%s/%s.pem", dir, name);
 	ctl_table_cell(t, "%s/%s.key", dir, name);
-	ctl_table_cell(t, "%lld", (long long)(in.when.to - unix_now() + DAY / 2) / DAY);
+	ctl_table_cell(t, "%lld", (long long)(in.when.to - pki_now() + PKI_DAY / 2) / PKI_DAY);
 	holder_cells(&in, t);
 	return CGN_OK;
 }
@@ -163,12 +159,12 @@ static CGN_RC leaf_row(const char *dir, const char *name, struct ctl_table *t, s
 static CGN_RC check_days(const char *dir, uint64_t days, const struct pki_info *authority,
 	struct cgn_err *err)
 {
-	int64_t now = unix_now();
-	return now + (int64_t)days * DAY <= authority->when.to
+	int64_t now = pki_now();
+	return now + (int64_t)days * PKI_DAY <= authority->when.to
 		? CGN_OK
 		: CGN_FAIL(err, INVALID,
 			  "--days %llu is longer than the rest of the CA's validity in %s: %lld days",
-			  (unsigned long long)days, dir, (long long)(authority->when.to - now) / DAY);
+			  (unsigned long long)days, dir, (long long)(authority->when.to - now) / PKI_DAY);
 }
 
 /* The certificates that bootstrap makes. */
@@ -187,8 +183,8 @@ static CGN_RC sign_leaf(struct making *m, struct holder *h, struct cgn_err *err)
 	CGN_ON_EXIT(pki_pair_fini) struct pki_pair pair = {0};
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf old = {0};
 	struct pki_info in = {0};
-	int64_t now = unix_now();
-	const struct pki_validity when = {now, now + (int64_t)m->days * DAY};
+	int64_t now = pki_now();
+	const struct pki_validity when = {now, now + (int64_t)m->days * PKI_DAY};
 	bool again = leaf_exists(m->dir, h->file);
 	if (again) {
 		CGN_TRY(inspect_leaf(m->dir, h->file, &old, &in, err));
@@ -203,7 +199,7 @@ static CGN_RC sign_leaf(struct making *m, struct holder *h, struct cgn_err *err)
 			h->file, err));
 	else
 		CGN_TRY(pki_make_leaf(&m->ca, h->file, m->names, when, &pair, err));
-	CGN_TRY(write_pair(m->dir, h->file, &pair, err));
+	CGN_TRY(pki_write_pair(m->dir, h->file, &pair, err));
 	return leaf_row(m->dir, h->file, &m->table, err);
 }
 
@@ -301,14 +297,14 @@ struct renewal {
 static CGN_RC renewal_end(const struct renewal *r, const char *name, const struct pki_info *old, int64_t now,
 	int64_t *out, struct cgn_err *err)
 {
-	*out = now + (r->days > 0 ? (int64_t)r->days * DAY : old->when.to - old->when.from);
+	*out = now + (r->days > 0 ? (int64_t)r->days * PKI_DAY : old->when.to - old->when.from);
 	if (r->days > 0)
 		return check_days(r->dir, r->days, &r->authority, err);
 	if (*out > r->authority.when.to) {
 		*out = r->authority.when.to;
 		(void)fprintf(stderr,
 			"cgn-ctl: %s/%s.pem ends with the CA, in %lld days: make a new CA soon\n", r->dir,
-			name, (long long)(*out - now) / DAY);
+			name, (long long)(*out - now) / PKI_DAY);
 	}
 	return CGN_OK;
 }
@@ -318,9 +314,9 @@ static CGN_RC renew_leaf(struct renewal *r, const char *name, struct cgn_err *er
 	CGN_ON_EXIT(pki_pair_fini) struct pki_pair pair = {0};
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf old = {0};
 	struct pki_info in;
-	struct pki_validity when = {.from = unix_now()};
+	struct pki_validity when = {.from = pki_now()};
 	CGN_TRY(inspect_leaf(r->dir, name, &old, &in, err));
-	if (r->within > 0 && in.when.to - when.from > (int64_t)r->within * DAY)
+	if (r->within > 0 && in.when.to - when.from > (int64_t)r->within * PKI_DAY)
 		return CGN_OK;
 	bool ours = false;
 	CGN_TRY(pki_signed_by(cgn_buf_view(&r->ca.cert), cgn_buf_view(&old), &ours, err));
@@ -328,7 +324,7 @@ static CGN_RC renew_leaf(struct renewal *r, const char *name, struct cgn_err *er
 		return CGN_OK;
 	CGN_TRY(renewal_end(r, name, &in, when.from, &when.to, err));
 	CGN_TRY(cgn_err_of(pki_renew_leaf(&r->ca, cgn_buf_view(&old), NULL, when, &pair, err), name, err));
-	CGN_TRY(write_pair(r->dir, name, &pair, err));
+	CGN_TRY(pki_write_pair(r->dir, name, &pair, err));
 	return leaf_row(r->dir, name, &r->table, err);
 }
 
@@ -337,7 +333,7 @@ static CGN_RC renew_found(void *user, const char *name, struct cgn_err *err)
 {
 	struct renewal *r = user;
 	char key[PATH_MAX];
-	CGN_TRY(path_of(r->dir, name, ".key", key, err));
+	CGN_TRY(pki_path(r->dir, name, ".key", key, err));
 	return strcmp(name, "ca") == 0 || access(key, F_OK) != 0 ? CGN_OK : renew_leaf(r, name, err);
 }
 
@@ -359,7 +355,7 @@ static CGN_RC renew_run(const struct ctl_args *a, struct renewal *r, struct cgn_
 		CGN_TRY(ctl_flag_u64(a, "--days", 1, 36500, &r->days, err));
 	if (ctl_flag(a, "--within") != NULL)
 		CGN_TRY(ctl_flag_u64(a, "--within", 1, 36500, &r->within, err));
-	CGN_TRY(read_pair(r->dir, "ca", &r->ca, err));
+	CGN_TRY(pki_read_pair(r->dir, "ca", &r->ca, err));
 	CGN_TRY(pki_inspect(cgn_buf_view(&r->ca.cert), &r->authority, err));
 	leaf_columns(&r->table);
 	return a->n_words > 0 ? renew_named(a, r, err) : each_certificate(r->dir, renew_found, r, err);
@@ -385,17 +381,15 @@ static CGN_RC show_certificate(void *user, const char *name, struct cgn_err *err
 {
 	struct showing *s = user;
 	struct pki_info in;
-	char ends[40] = "";
-	struct tm tm;
+	char ends[40];
 	CGN_TRY(inspect_leaf(s->dir, name, NULL, &in, err));
-	time_t end = (time_t)in.when.to;
-	if (gmtime_r(&end, &tm) != NULL)
-		(void)strftime(ends, sizeof ends, "%Y-%m-%d %H:%M:%S", &tm);
-	int64_t left = in.when.to - unix_now();
+	(void)cgn_utc_text(in.when.to, "%Y-%m-%d %H:%M:%S", ends, sizeof ends);
+	int64_t left = in.when.to - pki_now();
 	ctl_table_cell(&s->table, "%s.pem", name);
 	ctl_table_cell(&s->table, "%s", in.is_ca ? "ca" : "leaf");
 	ctl_table_cell(&s->table, "%s", in.subject);
-	ctl_table_cell(&s->table, "%lld", (long long)(left < 0 ? (left - DAY + 1) / DAY : left / DAY));
+	ctl_table_cell(&s->table, "%lld",
+		(long long)(left < 0 ? (left - PKI_DAY + 1) / PKI_DAY : left / PKI_DAY));
 	ctl_table_cell(&s->table, "%s", ends);
 	ctl_table_cell(&s->table, "%s", in.issuer);
 	ctl_table_cell(&s->table, "%s", in.serial);
@@ -425,30 +419,10 @@ CGN_RC ctl_pki_show(const struct ctl_args *a, struct cgn_err *err)
 
 /* ---- for the other verbs ---- */
 
-int64_t pki_now(void)
-{
-	return unix_now();
-}
-
-CGN_RC pki_path(const char *dir, const char *name, const char *suffix, char *out, struct cgn_err *err)
-{
-	return path_of(dir, name, suffix, out, err);
-}
-
-CGN_RC pki_read_pair(const char *dir, const char *name, struct pki_pair *out, struct cgn_err *err)
-{
-	return read_pair(dir, name, out, err);
-}
-
-CGN_RC pki_write_pair(const char *dir, const struct pki_pair *pair, struct cgn_err *err)
-{
-	return write_pair(dir, "ca", pair, err);
-}
-
 CGN_RC pki_renew_strangers(const char *dir, bool json, struct cgn_err *err)
 {
 	struct renewal r = {.dir = dir, .strangers = true};
-	cgn_rc rc = read_pair(dir, "ca", &r.ca, err);
+	cgn_rc rc = pki_read_pair(dir, "ca", &r.ca, err);
 	if (cgn_ok(rc))
 		rc = pki_inspect(cgn_buf_view(&r.ca.cert), &r.authority, err);
 	leaf_columns(&r.table);
@@ -477,14 +451,9 @@ static CGN_RC stranger_refuse(void *user, const char *name, struct cgn_err *err)
 CGN_RC pki_refuse_strangers(const char *dir, struct cgn_err *err)
 {
 	struct renewal r = {.dir = dir};
-	cgn_rc rc = read_pair(dir, "ca", &r.ca, err);
+	cgn_rc rc = pki_read_pair(dir, "ca", &r.ca, err);
 	if (cgn_ok(rc))
 		rc = each_certificate(dir, stranger_refuse, &r, err);
 	pki_pair_fini(&r.ca);
 	return rc;
-}
-
-CGN_RC pki_write(const char *path, const struct cgn_buf *text, mode_t mode, struct cgn_err *err)
-{
-	return write_like_before(path, text, mode, err);
 }

@@ -16,8 +16,8 @@ CGN_RC pki_path(const char *dir, const char *name, const char *suffix, char *out
 CGN_RC pki_read_pair(const char *dir, const char *name, struct pki_pair *out, struct cgn_err *err);
 /* Write a file; one that was there keeps its mode and owner. */
 CGN_RC pki_write(const char *path, const struct cgn_buf *text, mode_t mode, struct cgn_err *err);
-/* Write ca.key and ca.pem. */
-CGN_RC pki_write_pair(const char *dir, const struct pki_pair *pair, struct cgn_err *err);
+/* Write NAME.key and NAME.pem. */
+CGN_RC pki_write_pair(const char *dir, const char *name, const struct pki_pair *pair, struct cgn_err *err);
 /* Renew, and print, each certificate with a key that the first CA of ca.pem did not sign. */
 CGN_RC pki_renew_strangers(const char *dir, bool json, struct cgn_err *err);
 /* CGN_INVALID names a certificate that the first CA of ca.pem did not sign. */

@@ -125,7 +125,7 @@ static CGN_RC next_make(const struct rotation *r, const struct pki_pair *now, st
 	CGN_TRY(pki_make_ca(name, (struct pki_validity){at - PKI_SKEW, at + (int64_t)CA_DAYS * PKI_DAY}, out,
 		err));
 	CGN_TRY(disk_mkdirs(r->next, 0700, err));
-	return pki_write_pair(r->next, out, err);
+	return pki_write_pair(r->next, "ca", out, err);
 }
 
 static CGN_RC step_prepare(const struct rotation *r, struct cgn_err *err)
@@ -151,7 +151,7 @@ static CGN_RC old_keep(const struct rotation *r, struct pki_pair *out, struct cg
 	out->cert.n = pki_first(cgn_buf_view(&out->cert)).n;
 	(void)cgn_buf_z(&out->cert);
 	CGN_TRY(disk_mkdirs(r->old, 0700, err));
-	return pki_write_pair(r->old, out, err);
+	return pki_write_pair(r->old, "ca", out, err);
 }
 
 static CGN_RC step_switch(const struct ctl_args *a, const struct rotation *r, struct cgn_err *err)
@@ -161,7 +161,7 @@ static CGN_RC step_switch(const struct ctl_args *a, const struct rotation *r, st
 		return CGN_FAIL(err, CONFLICT, "no new CA is prepared in %s: first --ca prepare", r->next);
 	CGN_TRY(pki_read_pair(r->next, "ca", &next, err));
 	CGN_TRY(old_keep(r, &old, err));
-	CGN_TRY(pki_write_pair(r->dir, &next, err));
+	CGN_TRY(pki_write_pair(r->dir, "ca", &next, err));
 	CGN_TRY(bundle_write(r->dir, &next.cert, &old.cert, err));
 	CGN_TRY(lists_switch(r, &old, &next, err));
 	CGN_TRY(pki_renew_strangers(r->dir, a->json, err));

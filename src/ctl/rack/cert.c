@@ -70,14 +70,6 @@ void rack_pki_close(struct rack_pki *p)
 
 /* ---- certificates ---- */
 
-static bool name_is_in(const struct pki_info *in, const char *name)
-{
-	for (size_t i = 0; i < in->n_names; i++)
-		if (strcmp(in->names[i], name) == 0)
-			return true;
-	return false;
-}
-
 /* May the certificate be used as it is? */
 static bool pair_is_good(const struct rack_pki *p, const struct rack_host *h, const struct pki_pair *pair)
 {
@@ -85,19 +77,9 @@ static bool pair_is_good(const struct rack_pki *p, const struct rack_host *h, co
 	struct cgn_err err;
 	bool ours = false;
 	struct cgn_str pem = cgn_buf_view(&pair->cert);
-	return cgn_ok(pki_inspect(pem, &in, &err)) && name_is_in(&in, h->address) &&
+	return cgn_ok(pki_inspect(pem, &in, &err)) && pki_info_has(&in, h->address) &&
 		in.when.to - pki_now() > (int64_t)RACK_RENEW_DAYS * PKI_DAY &&
 		cgn_ok(pki_signed_by(cgn_buf_view(&p->ca.cert), pem, &ours, &err)) && ours;
-}
-
-static CGN_RC pair_write(const struct rack_pki *p, const char *name, const struct pki_pair *pair,
-	struct cgn_err *err)
-{
-	char path[PATH_MAX];
-	CGN_TRY(pki_path(p->dir, name, ".key", path, err));
-	CGN_TRY(pki_write(path, &pair->key, 0600, err));
-	CGN_TRY(pki_path(p->dir, name, ".pem", path, err));
-	return pki_write(path, &pair->cert, 0644, err);
 }
 
 static CGN_RC pair_make(const struct rack_pki *p, const struct rack_host *h, enum rack_cert c,
@@ -118,7 +100,7 @@ static CGN_RC pair_make(const struct rack_pki *p, const struct rack_host *h, enu
 		names[n++] = holder.uris[i];
 	CGN_TRY(pki_make_leaf(&p->ca, name, names,
 		(struct pki_validity){now, end < authority.when.to ? end : authority.when.to}, out, err));
-	return pair_write(p, name, out, err);
+	return pki_write_pair(p->dir, name, out, err);
 }
 
 CGN_RC rack_pki_pair(struct rack_pki *p, const struct rack_host *h, enum rack_cert c, struct pki_pair *out,

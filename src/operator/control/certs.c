@@ -2,10 +2,11 @@
 /* certs: the authority and the certificates of a cluster: what its Secrets have is judged, and made again when it is due. The
  * authority is read from the API server before one is made, and one that is there but cannot be read or used is never replaced. */
 #include <stdlib.h>
-#include <time.h>
 
+#include "base/core/utc.h"
 #include "base/log/log.h"
 #include "io/net/pki/bundle.h"
+#include "io/net/pki/request.h"
 #include "operator/control/control_priv.h"
 
 #define OTHERS_LOOK 300 /* Seconds after which another's authority, which is not watched, is read again. */
@@ -64,22 +65,17 @@ static bool names_equal(const struct pki_info *in, const struct certs_leaf *l)
 {
 	size_t same = 0;
 	for (size_t i = 0; i < l->n_names; i++)
-		for (size_t k = 0; k < in->n_names; k++)
-			if (strcmp(l->names[i], in->names[k]) == 0) {
-				same++;
-				break;
-			}
+		same += pki_info_has(in, l->names[i]);
 	return same == l->n_names && in->n_names == l->n_names;
 }
 
 static struct certs_facts facts_of(const struct item_tls *t, struct pki_info *in)
 {
 	struct certs_facts f = {.there = t != NULL && (t->pair.cert.n > 0 || t->pair.key.n > 0)};
-	bool fits = false;
 	if (!f.there)
 		return f;
 	f.broken = !cgn_ok(pki_inspect(cgn_buf_view(&t->pair.cert), in, NULL)) ||
-		!cgn_ok(pki_pair_fits(&t->pair, &fits, NULL)) || !fits;
+		!pki_is_pair(cgn_buf_view(&t->pair.cert), cgn_buf_view(&t->pair.key));
 	f.from = in->when.from;
 	f.to = in->when.to;
 	return f;
@@ -212,15 +208,6 @@ static CGN_RC everything_put(struct work *w, struct cgn_err *err)
 	return CGN_OK;
 }
 
-static void when_text(int64_t at, char out[40])
-{
-	struct tm tm;
-	time_t t = (time_t)at;
-	out[0] = '\0';
-	if (gmtime_r(&t, &tm) != NULL)
-		(void)strftime(out, 40, "%Y-%m-%dT%H:%M:%SZ", &tm);
-}
-
 /* Everything is made of the authority in |w|. */
 static void certs_finish(struct work *w)
 {
@@ -233,8 +220,8 @@ static void certs_finish(struct work *w)
 	}
 	if (!c->plan->own && c->look_at > unix_now() + OTHERS_LOOK)
 		c->look_at = unix_now() + OTHERS_LOOK;
-	when_text(c->ends, c->ends_text);
-	when_text(c->ca_to, authority);
+	(void)cgn_utc_text(c->ends, "%Y-%m-%dT%H:%M:%SZ", c->ends_text, sizeof c->ends_text);
+	(void)cgn_utc_text(c->ca_to, "%Y-%m-%dT%H:%M:%SZ", authority, sizeof authority);
 	c->ready = true;
 	c->reason = "Issued";
 	(void)snprintf(c->message, sizeof c->message,

@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "io/net/pki/crl.h"
-#include "io/net/pki/pki_priv.h"
 
 struct cgn_str pki_first(struct cgn_str text)
 {
@@ -69,24 +68,6 @@ CGN_RC pki_bundle_add(struct cgn_buf *bundle, struct cgn_str text, int64_t now, 
 		n++;
 	}
 	return bundle->bad ? CGN_FAIL(err, NO_MEMORY, "no memory for a bundle of authorities") : CGN_OK;
-}
-
-CGN_RC pki_pair_fits(const struct pki_pair *p, bool *out, struct cgn_err *err)
-{
-	CGN_ON_EXIT(pki_crt_fini) gnutls_x509_crt_t crt = NULL;
-	CGN_ON_EXIT(pki_key_fini) gnutls_x509_privkey_t key = NULL;
-	uint8_t a[64], b[64];
-	size_t n = sizeof a, m = sizeof b;
-	const gnutls_datum_t d = {(unsigned char *)p->key.p, (unsigned)p->key.n};
-	*out = false;
-	CGN_TRY(pki_read_crt(cgn_buf_view(&p->cert), &crt, err));
-	CGN_TRY(pki_gnutls(gnutls_x509_privkey_init(&key), "read a key", err));
-	CGN_TRY(pki_gnutls(gnutls_x509_privkey_import2(key, &d, GNUTLS_X509_FMT_PEM, NULL, 0), "read a key",
-		err));
-	CGN_TRY(pki_gnutls(gnutls_x509_crt_get_key_id(crt, 0, a, &n), "read the key's id", err));
-	CGN_TRY(pki_gnutls(gnutls_x509_privkey_get_key_id(key, 0, b, &m), "read the key's id", err));
-	*out = n == m && memcmp(a, b, n) == 0;
-	return CGN_OK;
 }
 
 void pki_next_name(const char *was, char *out, size_t cap)

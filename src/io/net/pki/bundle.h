@@ -11,8 +11,6 @@ struct cgn_str pki_first(struct cgn_str text);
 CGN_RC pki_bundle_add(struct cgn_buf *bundle, struct cgn_str text, int64_t now, struct cgn_err *err);
 /* Did an authority of |bundle| sign |pem|? Its dates do not count. */
 bool pki_bundle_signed(struct cgn_str bundle, struct cgn_str pem);
-/* Is the key that of the first certificate? CGN_INVALID, TLS: one of them cannot be read. */
-CGN_RC pki_pair_fits(const struct pki_pair *p, bool *out, struct cgn_err *err);
 /* Write the name of the authority after |was|: "prod cluster CA" becomes "prod cluster CA 2", and that one "... 3". Verifiers
  * find authorities by their names. */
 void pki_next_name(const char *was, char *out, size_t cap);

@@ -28,13 +28,9 @@ static void crl_fini(gnutls_x509_crl_t *c)
 
 static CGN_RC lists_import(struct cgn_str pem, struct crl_lists *out, struct cgn_err *err)
 {
-	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf copy = {0}; /* gnutls_datum_t has no const. */
+	const gnutls_datum_t text = pki_datum(pem);
 	if (pem.n == 0)
 		return CGN_OK;
-	cgn_buf_str(&copy, pem);
-	if (copy.bad || pem.n > INT32_MAX)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for a revocation list");
-	gnutls_datum_t text = {(unsigned char *)copy.p, (unsigned)copy.n};
 	return pki_gnutls(gnutls_x509_crl_list_import2(&out->crl, &out->n, &text, GNUTLS_X509_FMT_PEM, 0),
 		"read a PEM revocation list", err);
 }
@@ -127,7 +123,7 @@ CGN_RC pki_signed_by(struct cgn_str ca, struct cgn_str pem, bool *out, struct cg
 
 static bool crl_verify(gnutls_x509_crl_t crl, struct cgn_str bundle)
 {
-	const gnutls_datum_t text = {(unsigned char *)(uintptr_t)bundle.p, (unsigned)bundle.n};
+	const gnutls_datum_t text = pki_datum(bundle);
 	gnutls_x509_crt_t *authorities = NULL;
 	unsigned n = 0, status = 0;
 	if (gnutls_x509_crt_list_import2(&authorities, &n, &text, GNUTLS_X509_FMT_PEM, 0) < 0)
@@ -141,7 +137,7 @@ static bool crl_verify(gnutls_x509_crl_t crl, struct cgn_str bundle)
 
 bool pki_crl_signed_by(struct cgn_str bundle, struct cgn_str list)
 {
-	const gnutls_datum_t text = {(unsigned char *)(uintptr_t)list.p, (unsigned)list.n};
+	const gnutls_datum_t text = pki_datum(list);
 	gnutls_x509_crl_t crl = NULL;
 	if (gnutls_x509_crl_init(&crl) < 0)
 		return false;

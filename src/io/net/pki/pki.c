@@ -7,6 +7,8 @@
 #include <gnutls/crypto.h>
 #include <gnutls/x509.h>
 
+#include "base/codec/codec.h"
+
 #include "io/net/pki/pki_priv.h"
 
 #define SERIAL_BYTES 16 /* 127 random bits: unique without a register of issued numbers */
@@ -20,7 +22,7 @@ void pki_pair_fini(struct pki_pair *p)
 }
 
 /* Translate GnuTLS's result; |doing| completes "cannot ...". */
-static CGN_RC gnutls_check(int rc, const char *doing, struct cgn_err *err)
+CGN_RC pki_gnutls(int rc, const char *doing, struct cgn_err *err)
 {
 	if (rc >= 0)
 		return CGN_OK;
@@ -31,7 +33,7 @@ static CGN_RC gnutls_check(int rc, const char *doing, struct cgn_err *err)
 
 /* ---- texts out ---- */
 
-static CGN_RC pem_put(struct cgn_buf *b, gnutls_datum_t *pem, struct cgn_err *err)
+CGN_RC pki_put(struct cgn_buf *b, gnutls_datum_t *pem, struct cgn_err *err)
 {
 	cgn_buf_add(b, pem->data, pem->size);
 	(void)cgn_buf_z(b);
@@ -40,36 +42,42 @@ static CGN_RC pem_put(struct cgn_buf *b, gnutls_datum_t *pem, struct cgn_err *er
 	return b->bad ? CGN_FAIL(err, NO_MEMORY, "no memory for a PEM text") : CGN_OK;
 }
 
+static CGN_RC crt_put(gnutls_x509_crt_t crt, struct cgn_buf *out, struct cgn_err *err)
+{
+	gnutls_datum_t pem;
+	CGN_TRY(pki_gnutls(gnutls_x509_crt_export2(crt, GNUTLS_X509_FMT_PEM, &pem), "write a certificate",
+		err));
+	return pki_put(out, &pem, err);
+}
+
+/* PKCS#8, which every tool reads. */
+CGN_RC pki_put_key(gnutls_x509_privkey_t key, struct cgn_buf *out, struct cgn_err *err)
+{
+	gnutls_datum_t pem;
+	CGN_TRY(pki_gnutls(gnutls_x509_privkey_export2_pkcs8(key, GNUTLS_X509_FMT_PEM, NULL,
+				   GNUTLS_PKCS_PLAIN, &pem),
+		"write a key", err));
+	return pki_put(out, &pem, err);
+}
+
 static CGN_RC export_pair(gnutls_x509_crt_t crt, gnutls_x509_privkey_t key, struct pki_pair *out,
 	struct cgn_err *err)
 {
-	struct pki_pair p = {0};
-	gnutls_datum_t pem;
-	cgn_rc rc = gnutls_check(gnutls_x509_crt_export2(crt, GNUTLS_X509_FMT_PEM, &pem),
-		"write a certificate", err);
-	if (cgn_ok(rc))
-		rc = pem_put(&p.cert, &pem, err);
-	if (cgn_ok(rc)) /* PKCS#8, which every tool reads */
-		rc = gnutls_check(gnutls_x509_privkey_export2_pkcs8(key, GNUTLS_X509_FMT_PEM, NULL,
-					  GNUTLS_PKCS_PLAIN, &pem),
-			"write a key", err);
-	if (cgn_ok(rc))
-		rc = pem_put(&p.key, &pem, err);
-	if (!cgn_ok(rc)) {
-		pki_pair_fini(&p);
-		return rc;
-	}
+	CGN_ON_EXIT(pki_pair_fini) struct pki_pair p = {0};
+	CGN_TRY(crt_put(crt, &p.cert, err));
+	CGN_TRY(pki_put_key(key, &p.key, err));
 	*out = p;
+	p = (struct pki_pair){0};
 	return CGN_OK;
 }
 
 /* ---- making ---- */
 
-static CGN_RC key_new(gnutls_x509_privkey_t *out, struct cgn_err *err)
+CGN_RC pki_new_key(gnutls_x509_privkey_t *out, struct cgn_err *err)
 {
-	CGN_TRY(gnutls_check(gnutls_x509_privkey_init(out), "make a key", err));
+	CGN_TRY(pki_gnutls(gnutls_x509_privkey_init(out), "make a key", err));
 	unsigned bits = GNUTLS_CURVE_TO_BITS(GNUTLS_ECC_CURVE_SECP256R1);
-	return gnutls_check(gnutls_x509_privkey_generate(*out, GNUTLS_PK_ECDSA, bits, 0), "make a key", err);
+	return pki_gnutls(gnutls_x509_privkey_generate(*out, GNUTLS_PK_ECDSA, bits, 0), "make a key", err);
 }
 
 static int crt_set_serial(gnutls_x509_crt_t crt)
@@ -100,25 +108,30 @@ static int crt_set_key_id(gnutls_x509_crt_t crt)
 	return rc < 0 ? rc : crt_set_id(crt, "2.5.29.14", false, id, n);
 }
 
-/* Set the fields that differ in every certificate that is signed. |key| NULL: the caller sets key and key
- * id. */
-static CGN_RC crt_set_fresh(gnutls_x509_crt_t crt, struct pki_validity when, gnutls_x509_privkey_t key,
+/* The key that a certificate is for: one of them is NULL. */
+struct subject_key {
+	gnutls_x509_privkey_t own;
+	gnutls_pubkey_t public;
+};
+
+/* Set the fields that differ in every certificate that is signed. */
+static CGN_RC crt_set_fresh(gnutls_x509_crt_t crt, struct pki_validity when, struct subject_key key,
 	struct cgn_err *err)
 {
-	CGN_TRY(gnutls_check(gnutls_x509_crt_set_version(crt, 3), "make a certificate", err));
-	CGN_TRY(gnutls_check(crt_set_serial(crt), "draw a serial number", err));
-	CGN_TRY(gnutls_check(gnutls_x509_crt_set_activation_time(crt, (time_t)when.from), "set the first day",
+	CGN_TRY(pki_gnutls(gnutls_x509_crt_set_version(crt, 3), "make a certificate", err));
+	CGN_TRY(pki_gnutls(crt_set_serial(crt), "draw a serial number", err));
+	CGN_TRY(pki_gnutls(gnutls_x509_crt_set_activation_time(crt, (time_t)when.from), "set the first day",
 		err));
-	CGN_TRY(gnutls_check(gnutls_x509_crt_set_expiration_time(crt, (time_t)when.to), "set the last day",
+	CGN_TRY(pki_gnutls(gnutls_x509_crt_set_expiration_time(crt, (time_t)when.to), "set the last day",
 		err));
-	if (key == NULL)
-		return CGN_OK;
-	CGN_TRY(gnutls_check(gnutls_x509_crt_set_key(crt, key), "set the key", err));
-	return gnutls_check(crt_set_key_id(crt), "set the key id", err);
+	CGN_TRY(pki_gnutls(key.own != NULL ? gnutls_x509_crt_set_key(crt, key.own)
+					   : gnutls_x509_crt_set_pubkey(crt, key.public),
+		"set the key", err));
+	return pki_gnutls(crt_set_key_id(crt), "set the key id", err);
 }
 
 /* Make a certificate with everything that an authority and a leaf have in common. */
-static CGN_RC crt_new(const char *cn, struct pki_validity when, gnutls_x509_privkey_t key,
+static CGN_RC crt_new(const char *cn, struct pki_validity when, struct subject_key key,
 	gnutls_x509_crt_t *out, struct cgn_err *err)
 {
 	size_t n = strlen(cn);
@@ -126,9 +139,9 @@ static CGN_RC crt_new(const char *cn, struct pki_validity when, gnutls_x509_priv
 		return CGN_FAIL(err, INVALID, "common name \"%.80s\": 1 to 64 bytes are allowed", cn);
 	if (when.from >= when.to)
 		return CGN_FAIL(err, INVALID, "certificate for %s: it would end before it begins", cn);
-	CGN_TRY(gnutls_check(gnutls_x509_crt_init(out), "make a certificate", err));
-	CGN_TRY(gnutls_check(gnutls_x509_crt_set_dn_by_oid(*out, GNUTLS_OID_X520_COMMON_NAME, 0, cn,
-				     (unsigned)n),
+	CGN_TRY(pki_gnutls(gnutls_x509_crt_init(out), "make a certificate", err));
+	CGN_TRY(pki_gnutls(gnutls_x509_crt_set_dn_by_oid(*out, GNUTLS_OID_X520_COMMON_NAME, 0, cn,
+				   (unsigned)n),
 		"set the common name", err));
 	return crt_set_fresh(*out, when, key, err);
 }
@@ -138,13 +151,12 @@ CGN_RC pki_make_ca(const char *common_name, struct pki_validity when, struct pki
 {
 	CGN_ON_EXIT(pki_key_fini) gnutls_x509_privkey_t key = NULL;
 	CGN_ON_EXIT(pki_crt_fini) gnutls_x509_crt_t crt = NULL;
-	CGN_TRY(key_new(&key, err));
-	CGN_TRY(crt_new(common_name, when, key, &crt, err));
-	CGN_TRY(gnutls_check(gnutls_x509_crt_set_basic_constraints(crt, 1, 0), "make it an authority", err));
-	CGN_TRY(gnutls_check(gnutls_x509_crt_set_key_usage(crt,
-				     GNUTLS_KEY_KEY_CERT_SIGN | GNUTLS_KEY_CRL_SIGN),
+	CGN_TRY(pki_new_key(&key, err));
+	CGN_TRY(crt_new(common_name, when, (struct subject_key){.own = key}, &crt, err));
+	CGN_TRY(pki_gnutls(gnutls_x509_crt_set_basic_constraints(crt, 1, 0), "make it an authority", err));
+	CGN_TRY(pki_gnutls(gnutls_x509_crt_set_key_usage(crt, GNUTLS_KEY_KEY_CERT_SIGN | GNUTLS_KEY_CRL_SIGN),
 		"set the usage", err));
-	CGN_TRY(gnutls_check(gnutls_x509_crt_sign2(crt, crt, key, GNUTLS_DIG_SHA256, 0), "sign the authority",
+	CGN_TRY(pki_gnutls(gnutls_x509_crt_sign2(crt, crt, key, GNUTLS_DIG_SHA256, 0), "sign the authority",
 		err));
 	return export_pair(crt, key, out, err);
 }
@@ -173,17 +185,17 @@ static CGN_RC crt_add_name(gnutls_x509_crt_t crt, const char *name, struct cgn_e
 	else if (inet_pton(AF_INET6, name, ip) == 1)
 		n = 16;
 	if (n > 0)
-		return gnutls_check(gnutls_x509_crt_set_subject_alt_name(crt, GNUTLS_SAN_IPADDRESS, ip, n,
-					    GNUTLS_FSAN_APPEND),
+		return pki_gnutls(gnutls_x509_crt_set_subject_alt_name(crt, GNUTLS_SAN_IPADDRESS, ip, n,
+					  GNUTLS_FSAN_APPEND),
 			"add an address", err);
 	if (strstr(name, "://") != NULL)
-		return gnutls_check(gnutls_x509_crt_set_subject_alt_name(crt, GNUTLS_SAN_URI, name,
-					    (unsigned)strlen(name), GNUTLS_FSAN_APPEND),
+		return pki_gnutls(gnutls_x509_crt_set_subject_alt_name(crt, GNUTLS_SAN_URI, name,
+					  (unsigned)strlen(name), GNUTLS_FSAN_APPEND),
 			"add a URI", err);
 	if (!is_dns_name(cgn_str_of(name)))
 		return CGN_FAIL(err, INVALID, "\"%.200s\" is neither a DNS name nor an IP address", name);
-	return gnutls_check(gnutls_x509_crt_set_subject_alt_name(crt, GNUTLS_SAN_DNSNAME, name,
-				    (unsigned)strlen(name), GNUTLS_FSAN_APPEND),
+	return pki_gnutls(gnutls_x509_crt_set_subject_alt_name(crt, GNUTLS_SAN_DNSNAME, name,
+				  (unsigned)strlen(name), GNUTLS_FSAN_APPEND),
 		"add a name", err);
 }
 
@@ -197,27 +209,26 @@ static CGN_RC crt_add_names(gnutls_x509_crt_t crt, const char *const *names, str
 	return CGN_OK;
 }
 
-static CGN_RC crt_import(struct cgn_str pem, gnutls_x509_crt_t *out, struct cgn_err *err)
+CGN_RC pki_read_crt(struct cgn_str pem, gnutls_x509_crt_t *out, struct cgn_err *err)
 {
-	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf copy = {0}; /* gnutls_datum_t has no const */
-	cgn_buf_str(&copy, pem);
-	(void)cgn_buf_z(&copy);
-	if (copy.bad || pem.n > INT32_MAX)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for a PEM text");
-	gnutls_datum_t d = {(unsigned char *)copy.p, (unsigned)copy.n};
-	CGN_TRY(gnutls_check(gnutls_x509_crt_init(out), "read a certificate", err));
-	return gnutls_check(gnutls_x509_crt_import(*out, &d, GNUTLS_X509_FMT_PEM), "read a PEM certificate",
+	const gnutls_datum_t d = pki_datum(pem);
+	CGN_TRY(pki_gnutls(gnutls_x509_crt_init(out), "read a certificate", err));
+	return pki_gnutls(gnutls_x509_crt_import(*out, &d, GNUTLS_X509_FMT_PEM), "read a PEM certificate",
 		err);
 }
 
-static CGN_RC ca_import(const struct pki_pair *ca, gnutls_x509_crt_t *crt, gnutls_x509_privkey_t *key,
+CGN_RC pki_read_key(struct cgn_str pem, const char *doing, gnutls_x509_privkey_t *out, struct cgn_err *err)
+{
+	const gnutls_datum_t d = pki_datum(pem);
+	CGN_TRY(pki_gnutls(gnutls_x509_privkey_init(out), "read a key", err));
+	return pki_gnutls(gnutls_x509_privkey_import2(*out, &d, GNUTLS_X509_FMT_PEM, NULL, 0), doing, err);
+}
+
+CGN_RC pki_read_ca(const struct pki_pair *ca, gnutls_x509_crt_t *crt, gnutls_x509_privkey_t *key,
 	struct cgn_err *err)
 {
-	gnutls_datum_t d = {(unsigned char *)ca->key.p, (unsigned)ca->key.n};
-	CGN_TRY(crt_import(cgn_buf_view(&ca->cert), crt, err));
-	CGN_TRY(gnutls_check(gnutls_x509_privkey_init(key), "read a key", err));
-	CGN_TRY(gnutls_check(gnutls_x509_privkey_import2(*key, &d, GNUTLS_X509_FMT_PEM, NULL, 0),
-		"read the authority's key", err));
+	CGN_TRY(pki_read_crt(cgn_buf_view(&ca->cert), crt, err));
+	CGN_TRY(pki_read_key(cgn_buf_view(&ca->key), "read the authority's key", key, err));
 	if (gnutls_x509_crt_get_ca_status(*crt, NULL) <= 0)
 		return CGN_FAIL(err, INVALID, "the signing certificate is not an authority's");
 	return CGN_OK;
@@ -234,12 +245,12 @@ static CGN_RC validity_check(struct pki_validity when, gnutls_x509_crt_t ca, str
 
 static CGN_RC leaf_set_usage(gnutls_x509_crt_t crt, struct cgn_err *err)
 {
-	CGN_TRY(gnutls_check(gnutls_x509_crt_set_basic_constraints(crt, 0, -1), "make it a leaf", err));
-	CGN_TRY(gnutls_check(gnutls_x509_crt_set_key_usage(crt, GNUTLS_KEY_DIGITAL_SIGNATURE),
-		"set the usage", err));
-	CGN_TRY(gnutls_check(gnutls_x509_crt_set_key_purpose_oid(crt, GNUTLS_KP_TLS_WWW_SERVER, 0),
+	CGN_TRY(pki_gnutls(gnutls_x509_crt_set_basic_constraints(crt, 0, -1), "make it a leaf", err));
+	CGN_TRY(pki_gnutls(gnutls_x509_crt_set_key_usage(crt, GNUTLS_KEY_DIGITAL_SIGNATURE), "set the usage",
+		err));
+	CGN_TRY(pki_gnutls(gnutls_x509_crt_set_key_purpose_oid(crt, GNUTLS_KP_TLS_WWW_SERVER, 0),
 		"set the purpose", err));
-	return gnutls_check(gnutls_x509_crt_set_key_purpose_oid(crt, GNUTLS_KP_TLS_WWW_CLIENT, 0),
+	return pki_gnutls(gnutls_x509_crt_set_key_purpose_oid(crt, GNUTLS_KP_TLS_WWW_CLIENT, 0),
 		"set the purpose", err);
 }
 
@@ -249,37 +260,52 @@ static CGN_RC leaf_sign(gnutls_x509_crt_t crt, gnutls_x509_crt_t ca, gnutls_x509
 	uint8_t id[64];
 	size_t n = sizeof id;
 	if (gnutls_x509_crt_get_subject_key_id(ca, id, &n, NULL) == 0)
-		CGN_TRY(gnutls_check(crt_set_id(crt, "2.5.29.35", true, id, n), "name the authority", err));
-	return gnutls_check(gnutls_x509_crt_sign2(crt, ca, ca_key, GNUTLS_DIG_SHA256, 0),
+		CGN_TRY(pki_gnutls(crt_set_id(crt, "2.5.29.35", true, id, n), "name the authority", err));
+	return pki_gnutls(gnutls_x509_crt_sign2(crt, ca, ca_key, GNUTLS_DIG_SHA256, 0),
 		"sign the certificate", err);
+}
+
+/* Sign a leaf for |key|. The arguments are those of pki_make_leaf. */
+static CGN_RC leaf_make(const struct pki_pair *ca, const char *common_name, const char *const *names,
+	struct pki_validity when, struct subject_key key, gnutls_x509_crt_t *out, struct cgn_err *err)
+{
+	CGN_ON_EXIT(pki_key_fini) gnutls_x509_privkey_t ca_key = NULL;
+	CGN_ON_EXIT(pki_crt_fini) gnutls_x509_crt_t ca_crt = NULL;
+	CGN_TRY(pki_read_ca(ca, &ca_crt, &ca_key, err));
+	CGN_TRY(validity_check(when, ca_crt, err));
+	CGN_TRY(crt_new(common_name, when, key, out, err));
+	CGN_TRY(crt_add_names(*out, names, err));
+	CGN_TRY(leaf_set_usage(*out, err));
+	return leaf_sign(*out, ca_crt, ca_key, err);
 }
 
 CGN_RC pki_make_leaf(const struct pki_pair *ca, const char *common_name, const char *const *names,
 	struct pki_validity when, struct pki_pair *out, struct cgn_err *err)
 {
-	CGN_ON_EXIT(pki_key_fini) gnutls_x509_privkey_t ca_key = NULL, key = NULL;
-	CGN_ON_EXIT(pki_crt_fini) gnutls_x509_crt_t ca_crt = NULL, crt = NULL;
-	CGN_TRY(ca_import(ca, &ca_crt, &ca_key, err));
-	CGN_TRY(validity_check(when, ca_crt, err));
-	CGN_TRY(key_new(&key, err));
-	CGN_TRY(crt_new(common_name, when, key, &crt, err));
-	CGN_TRY(crt_add_names(crt, names, err));
-	CGN_TRY(leaf_set_usage(crt, err));
-	CGN_TRY(leaf_sign(crt, ca_crt, ca_key, err));
+	CGN_ON_EXIT(pki_key_fini) gnutls_x509_privkey_t key = NULL;
+	CGN_ON_EXIT(pki_crt_fini) gnutls_x509_crt_t crt = NULL;
+	CGN_TRY(pki_new_key(&key, err));
+	CGN_TRY(leaf_make(ca, common_name, names, when, (struct subject_key){.own = key}, &crt, err));
 	return export_pair(crt, key, out, err);
+}
+
+CGN_RC pki_sign_public(const struct pki_pair *ca, const char *common_name, const char *const *names,
+	struct pki_validity when, gnutls_pubkey_t public, struct cgn_buf *out, struct cgn_err *err)
+{
+	CGN_ON_EXIT(pki_crt_fini) gnutls_x509_crt_t crt = NULL;
+	CGN_TRY(leaf_make(ca, common_name, names, when, (struct subject_key){.public = public}, &crt, err));
+	return crt_put(crt, out, err);
 }
 
 /* ---- inspecting ---- */
 
+/* Write as many of the bytes as |out| has room for. */
 static void hex_write(const uint8_t *p, size_t n, char *out, size_t cap)
 {
-	static const char digits[] = "0123456789abcdef";
-	size_t at = 0;
-	for (size_t i = 0; i < n && at + 2 < cap; i++) {
-		out[at++] = digits[p[i] >> 4];
-		out[at++] = digits[p[i] & 15];
-	}
-	out[at] = '\0';
+	struct cgn_buf hex = cgn_buf_over(out, cap);
+	size_t most = (cap - 1) / 2;
+	hex_put(&hex, (struct cgn_str){(const char *)p, n < most ? n : most});
+	(void)cgn_buf_z(&hex);
 }
 
 /* Write the common name of the subject or of the issuer; "" when it is absent or too long. */
@@ -324,13 +350,13 @@ CGN_RC pki_inspect(struct cgn_str pem, struct pki_info *out, struct cgn_err *err
 	uint8_t bytes[64];
 	size_t n = sizeof bytes;
 	*out = (struct pki_info){0};
-	CGN_TRY(crt_import(pem, &crt, err));
+	CGN_TRY(pki_read_crt(pem, &crt, err));
 	crt_common_name(crt, false, out->subject, sizeof out->subject);
 	crt_common_name(crt, true, out->issuer, sizeof out->issuer);
-	CGN_TRY(gnutls_check(gnutls_x509_crt_get_serial(crt, bytes, &n), "read the serial number", err));
+	CGN_TRY(pki_gnutls(gnutls_x509_crt_get_serial(crt, bytes, &n), "read the serial number", err));
 	hex_write(bytes, n, out->serial, sizeof out->serial);
 	n = sizeof bytes;
-	CGN_TRY(gnutls_check(gnutls_x509_crt_get_fingerprint(crt, GNUTLS_DIG_SHA256, bytes, &n),
+	CGN_TRY(pki_gnutls(gnutls_x509_crt_get_fingerprint(crt, GNUTLS_DIG_SHA256, bytes, &n),
 		"make the fingerprint", err));
 	hex_write(bytes, n, out->fingerprint, sizeof out->fingerprint);
 	crt_collect_names(crt, out);
@@ -342,7 +368,7 @@ CGN_RC pki_inspect(struct cgn_str pem, struct pki_info *out, struct cgn_err *err
 
 /* ---- renewing ---- */
 
-static bool info_has_name(const struct pki_info *in, const char *name)
+bool pki_info_has(const struct pki_info *in, const char *name)
 {
 	for (size_t i = 0; i < in->n_names; i++)
 		if (strcmp(in->names[i], name) == 0)
@@ -356,7 +382,7 @@ static CGN_RC crt_add_missing(gnutls_x509_crt_t crt, const char *const *names, s
 	crt_collect_names(crt, &have);
 	size_t n = have.n_names;
 	for (size_t i = 0; names != NULL && names[i] != NULL; i++) {
-		if (info_has_name(&have, names[i]))
+		if (pki_info_has(&have, names[i]))
 			continue;
 		if (n++ == PKI_MAX_NAMES)
 			return CGN_FAIL(err, INVALID, "a certificate takes at most %d names", PKI_MAX_NAMES);
@@ -370,61 +396,14 @@ CGN_RC pki_renew_leaf(const struct pki_pair *ca, struct cgn_str old, const char 
 {
 	CGN_ON_EXIT(pki_key_fini) gnutls_x509_privkey_t ca_key = NULL, key = NULL;
 	CGN_ON_EXIT(pki_crt_fini) gnutls_x509_crt_t ca_crt = NULL, crt = NULL;
-	CGN_TRY(ca_import(ca, &ca_crt, &ca_key, err));
+	CGN_TRY(pki_read_ca(ca, &ca_crt, &ca_key, err));
 	CGN_TRY(validity_check(when, ca_crt, err));
-	CGN_TRY(crt_import(old, &crt, err));
+	CGN_TRY(pki_read_crt(old, &crt, err));
 	if (gnutls_x509_crt_get_ca_status(crt, NULL) > 0)
 		return CGN_FAIL(err, INVALID, "it is an authority's certificate, not a leaf");
 	CGN_TRY(crt_add_missing(crt, more, err));
-	CGN_TRY(key_new(&key, err));
-	CGN_TRY(crt_set_fresh(crt, when, key, err));
+	CGN_TRY(pki_new_key(&key, err));
+	CGN_TRY(crt_set_fresh(crt, when, (struct subject_key){.own = key}, err));
 	CGN_TRY(leaf_sign(crt, ca_crt, ca_key, err));
 	return export_pair(crt, key, out, err);
-}
-
-/* ---- for the other files of this folder ---- */
-
-CGN_RC pki_gnutls(int rc, const char *doing, struct cgn_err *err)
-{
-	return gnutls_check(rc, doing, err);
-}
-
-CGN_RC pki_put(struct cgn_buf *b, gnutls_datum_t *take, struct cgn_err *err)
-{
-	return pem_put(b, take, err);
-}
-
-CGN_RC pki_read_crt(struct cgn_str pem, gnutls_x509_crt_t *out, struct cgn_err *err)
-{
-	return crt_import(pem, out, err);
-}
-
-CGN_RC pki_read_ca(const struct pki_pair *ca, gnutls_x509_crt_t *crt, gnutls_x509_privkey_t *key,
-	struct cgn_err *err)
-{
-	return ca_import(ca, crt, key, err);
-}
-
-CGN_RC pki_new_key(gnutls_x509_privkey_t *out, struct cgn_err *err)
-{
-	return key_new(out, err);
-}
-
-CGN_RC pki_sign_public(const struct pki_pair *ca, const char *common_name, const char *const *names,
-	struct pki_validity when, gnutls_pubkey_t public, struct cgn_buf *out, struct cgn_err *err)
-{
-	CGN_ON_EXIT(pki_key_fini) gnutls_x509_privkey_t ca_key = NULL;
-	CGN_ON_EXIT(pki_crt_fini) gnutls_x509_crt_t ca_crt = NULL, crt = NULL;
-	gnutls_datum_t pem;
-	CGN_TRY(ca_import(ca, &ca_crt, &ca_key, err));
-	CGN_TRY(validity_check(when, ca_crt, err));
-	CGN_TRY(crt_new(common_name, when, NULL, &crt, err));
-	CGN_TRY(gnutls_check(gnutls_x509_crt_set_pubkey(crt, public), "set the key", err));
-	CGN_TRY(gnutls_check(crt_set_key_id(crt), "set the key id", err));
-	CGN_TRY(crt_add_names(crt, names, err));
-	CGN_TRY(leaf_set_usage(crt, err));
-	CGN_TRY(leaf_sign(crt, ca_crt, ca_key, err));
-	CGN_TRY(gnutls_check(gnutls_x509_crt_export2(crt, GNUTLS_X509_FMT_PEM, &pem), "write a certificate",
-		err));
-	return pem_put(out, &pem, err);
 }

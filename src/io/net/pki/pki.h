@@ -48,3 +48,4 @@ struct pki_info {
 	bool is_ca;
 };
 CGN_RC pki_inspect(struct cgn_str pem, struct pki_info *out, struct cgn_err *err);
+bool pki_info_has(const struct pki_info *in, const char *name); /* Is |name| one of its names? */

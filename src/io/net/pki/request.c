@@ -19,37 +19,13 @@ static void pubkey_fini(gnutls_pubkey_t *k)
 		gnutls_pubkey_deinit(*k);
 }
 
-/* Copy the view of bytes that GnuTLS only reads; its type has no const. */
-static bool datum_of(struct cgn_str s, struct cgn_buf *room, gnutls_datum_t *out)
-{
-	cgn_buf_str(room, s);
-	*out = (gnutls_datum_t){(unsigned char *)room->p, (unsigned)room->n};
-	return !room->bad && room->n > 0 && s.n <= INT32_MAX;
-}
-
-static CGN_RC key_import(struct cgn_str pem, gnutls_x509_privkey_t *out, struct cgn_err *err)
-{
-	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf room = {0};
-	gnutls_datum_t d;
-	if (!datum_of(pem, &room, &d))
-		return CGN_FAIL(err, INVALID, "no key");
-	CGN_TRY(pki_gnutls(gnutls_x509_privkey_init(out), "read a key", err));
-	int rc = gnutls_x509_privkey_import2(*out, &d, GNUTLS_X509_FMT_PEM, NULL, 0);
-	gnutls_memset(room.p, 0, room.cap);
-	return pki_gnutls(rc, "read the key", err);
-}
-
 /* ---- making ---- */
 
 CGN_RC pki_make_key(struct cgn_buf *out, struct cgn_err *err)
 {
 	CGN_ON_EXIT(pki_key_fini) gnutls_x509_privkey_t key = NULL;
-	gnutls_datum_t pem;
 	CGN_TRY(pki_new_key(&key, err));
-	CGN_TRY(pki_gnutls(gnutls_x509_privkey_export2_pkcs8(key, GNUTLS_X509_FMT_PEM, NULL,
-				   GNUTLS_PKCS_PLAIN, &pem),
-		"write a key", err));
-	return pki_put(out, &pem, err);
+	return pki_put_key(key, out, err);
 }
 
 CGN_RC pki_make_request(struct cgn_str key, const char *common_name, const char *uri, struct cgn_buf *out,
@@ -58,7 +34,7 @@ CGN_RC pki_make_request(struct cgn_str key, const char *common_name, const char 
 	CGN_ON_EXIT(pki_key_fini) gnutls_x509_privkey_t own = NULL;
 	CGN_ON_EXIT(crq_fini) gnutls_x509_crq_t crq = NULL;
 	gnutls_datum_t der;
-	CGN_TRY(key_import(key, &own, err));
+	CGN_TRY(pki_read_key(key, "read the key", &own, err));
 	CGN_TRY(pki_gnutls(gnutls_x509_crq_init(&crq), "make a request", err));
 	CGN_TRY(pki_gnutls(gnutls_x509_crq_set_version(crq, 1), "make a request", err));
 	CGN_TRY(pki_gnutls(gnutls_x509_crq_set_dn_by_oid(crq, GNUTLS_OID_X520_COMMON_NAME, 0, common_name,
@@ -81,9 +57,8 @@ CGN_RC pki_make_request(struct cgn_str key, const char *common_name, const char 
 static CGN_RC crq_import(struct cgn_str der, gnutls_x509_crq_t *out, gnutls_pubkey_t *key,
 	struct cgn_err *err)
 {
-	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf room = {0};
-	gnutls_datum_t d;
-	if (der.n > PKI_MAX_REQUEST || !datum_of(der, &room, &d))
+	const gnutls_datum_t d = pki_datum(der);
+	if (der.n > PKI_MAX_REQUEST || der.n == 0)
 		return CGN_FAIL(err, INVALID, "a certificate request has 1 to %zu bytes, not %zu",
 			PKI_MAX_REQUEST, der.n);
 	CGN_TRY(pki_gnutls(gnutls_x509_crq_init(out), "read a certificate request", err));
@@ -175,7 +150,8 @@ bool pki_is_pair(struct cgn_str cert, struct cgn_str key)
 	CGN_ON_EXIT(pki_key_fini) gnutls_x509_privkey_t own = NULL;
 	uint8_t a[32], b[32];
 	size_t n = sizeof a, m = sizeof b;
-	return cgn_ok(pki_read_crt(cert, &crt, NULL)) && cgn_ok(key_import(key, &own, NULL)) &&
+	return cgn_ok(pki_read_crt(cert, &crt, NULL)) &&
+		cgn_ok(pki_read_key(key, "read the key", &own, NULL)) &&
 		gnutls_x509_crt_get_key_id(crt, GNUTLS_KEYID_USE_SHA256, a, &n) == 0 &&
 		gnutls_x509_privkey_get_key_id(own, GNUTLS_KEYID_USE_SHA256, b, &m) == 0 && n == m &&
 		memcmp(a, b, n) == 0;

@@ -208,7 +208,6 @@ static CGN_RC make_leaf(struct making *m, const char *leaf, struct cgn_err *err)
 	struct pki_info in = {0};
 	struct holder h;
 	CGN_TRY(holder_read(leaf, m->cluster, m->node, &h, err));
-	CGN_TRY(holder_read(leaf, m->cluster, m->node, &h, err));
 	CGN_TRY(pki_inspect(cgn_buf_view(&m->ca.cert), &in, err));
 	CGN_TRY(check_days(m->dir, m->days, &in, err));
 	return sign_leaf(m, &h, err);

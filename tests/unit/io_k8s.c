@@ -192,7 +192,7 @@ static void on_connected(void *user, bool connected, const char *why)
 	told_check(w);
 }
 
-static const struct k8s_watch_ops watch_ops = {on_begin, on_end, on_object, on_gone, on_connected};
+static const struct k8s_watch_ops watch_ops = {{on_begin, on_end, on_connected}, on_object, on_gone};
 
 #define OBJECT(name, version) "{\"metadata\":{\"name\":\"" name "\",\"resourceVersion\":\"" version "\"}}"
 #define EVENT(type, object)   "{\"type\":\"" type "\",\"object\":" object "}\n"

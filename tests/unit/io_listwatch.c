@@ -81,10 +81,14 @@ static const struct listwatch_ops fake_ops = {
 	.watch = fake_watch,
 	.probe = fake_probe,
 	.stop = fake_stop,
-	.on_snapshot_begin = fake_begin,
-	.on_snapshot_end = fake_end,
-	.on_connected = fake_connected,
 };
+static const struct listwatch_news fake_news = {fake_begin, fake_end, fake_connected};
+
+static void follow_start(struct world *x, struct cgn_backoff backoff, cgn_nsec probe_interval)
+{
+	listwatch_init(&x->w, x->loop,
+		&(struct listwatch_cfg){&fake_ops, x, &fake_news, x, backoff, probe_interval});
+}
 
 /* Run the loop until |n| more calls were made. */
 static void run_calls(struct world *x, size_t n)
@@ -119,8 +123,7 @@ static int world_close(void **state)
 
 static void source_start(struct world *x, cgn_nsec probe_interval)
 {
-	listwatch_init(&x->w, x->loop, &fake_ops, x,
-		(struct cgn_backoff){.first = CGN_MSEC, .last = 4 * CGN_MSEC}, probe_interval);
+	follow_start(x, (struct cgn_backoff){.first = CGN_MSEC, .last = 4 * CGN_MSEC}, probe_interval);
 	run_calls(x, 1);
 	assert_calls(x, "list 0, ");
 }
@@ -245,18 +248,17 @@ static void failures_wait_longer_until_a_stream_opens(void **state)
 {
 	struct world *x = *state;
 	x->deaf = true;
-	listwatch_init(&x->w, x->loop, &fake_ops, x,
-		(struct cgn_backoff){.first = CGN_MSEC, .last = 4 * CGN_MSEC}, CGN_SEC);
+	follow_start(x, (struct cgn_backoff){.first = CGN_MSEC, .last = 4 * CGN_MSEC}, CGN_SEC);
 	run_calls(x, 3);
 	assert_calls(x, "list 0, stop, down: broken, list 0, stop, list 0, stop, ");
-	assert_int_equal(x->w.backoff.failures, 3);
+	assert_int_equal(x->w.cfg.backoff.failures, 3);
 	x->deaf = false;
 	run_calls(x, 1);
 	listwatch_page(&x->w, 7);
 	listwatch_page_end(&x->w, false);
-	assert_int_equal(x->w.backoff.failures, 3); /* A list alone proves nothing about the stream. */
+	assert_int_equal(x->w.cfg.backoff.failures, 3); /* A list alone proves nothing about the stream. */
 	listwatch_opened(&x->w);
-	assert_int_equal(x->w.backoff.failures, 0);
+	assert_int_equal(x->w.cfg.backoff.failures, 0);
 }
 
 #define T(name) cmocka_unit_test_setup_teardown(name, world_open, world_close)

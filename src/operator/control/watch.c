@@ -244,11 +244,9 @@ static void on_connected(void *user, bool connected, const char *why)
 			F_STR("why", why));
 }
 
-static const struct k8s_watch_ops watch_ops = {.on_snapshot_begin = on_snapshot_begin,
-	.on_snapshot_end = on_snapshot_end,
+static const struct k8s_watch_ops watch_ops = {.news = {on_snapshot_begin, on_snapshot_end, on_connected},
 	.on_object = on_object,
-	.on_gone = on_gone,
-	.on_connected = on_connected};
+	.on_gone = on_gone};
 
 CGN_RC control_watch(struct control *c, struct cgn_err *err)
 {

@@ -8,6 +8,7 @@
 #include "base/core/err.h"
 #include "base/core/str.h"
 #include "io/os/loop/loop.h"
+#include "io/wire/listwatch/listwatch.h"
 
 struct etcd;
 struct etcd_cfg {
@@ -108,15 +109,9 @@ void etcd_lease_close(struct etcd_lease **take);   /* Stop renewing; revoke with
 /* ---- a watched prefix ---- */
 struct etcd_watch;
 struct etcd_watch_ops {
-	/* Between begin and end come all existing keys, as puts: at the start, after a compaction that was
-	 * missed, and when etcd turns out to be another cluster. A key that does not come is gone. A second
-	 * begin starts the snapshot over. */
-	void (*on_snapshot_begin)(void *user);
-	void (*on_snapshot_end)(void *user);
+	struct listwatch_news news; /* In a snapshot all existing keys come, as puts. */
 	void (*on_put)(void *user, const struct etcd_kv *kv);
 	void (*on_delete)(void *user, const struct etcd_kv *kv); /* Without a value. */
-	/* Called at changes only. A reconnect misses nothing: the watch resumes at its revision. */
-	void (*on_connected)(void *user, bool connected, const char *why);
 };
 CGN_RC etcd_watch_open(struct etcd *e, struct cgn_str prefix, const struct etcd_watch_ops *ops, void *user,
 	struct etcd_watch **out, struct cgn_err *err);

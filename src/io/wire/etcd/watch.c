@@ -4,7 +4,6 @@
 
 #include "base/pb/pb.h"
 #include "io/wire/etcd/etcd_priv.h"
-#include "io/wire/listwatch/listwatch.h"
 
 #define ETCD_WATCH_TAG 0xe7cd0004U
 #define PAGE_KEYS      256 /* A page must fit into one message of 4 MiB. */
@@ -214,32 +213,11 @@ static void stream_open(void *source, int64_t revision)
 		listwatch_failed(&w->follow, &err);
 }
 
-static void snapshot_begin(void *source)
-{
-	struct etcd_watch *w = source;
-	w->ops->on_snapshot_begin(w->user);
-}
-
-static void snapshot_end(void *source)
-{
-	struct etcd_watch *w = source;
-	w->ops->on_snapshot_end(w->user);
-}
-
-static void connected_tell(void *source, bool connected, const char *why)
-{
-	struct etcd_watch *w = source;
-	w->ops->on_connected(w->user, connected, why);
-}
-
 static const struct listwatch_ops follow_ops = {
 	.list = page_read,
 	.watch = stream_open,
 	.probe = stream_probe,
 	.stop = watch_stop,
-	.on_snapshot_begin = snapshot_begin,
-	.on_snapshot_end = snapshot_end,
-	.on_connected = connected_tell,
 };
 
 /* ---- open and close ---- */
@@ -269,7 +247,8 @@ CGN_RC etcd_watch_open(struct etcd *e, struct cgn_str prefix, const struct etcd_
 	if (w->prefix == NULL || w->end == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "no memory for a watch");
 	w->end[w->n - 1] = (char)(w->end[w->n - 1] + 1);
-	listwatch_init(&w->follow, e->loop, &follow_ops, w, etcd_backoff(), PROBE_INTERVAL);
+	listwatch_init(&w->follow, e->loop,
+		&(struct listwatch_cfg){&follow_ops, w, &ops->news, user, etcd_backoff(), PROBE_INTERVAL});
 	e->users++;
 	*out = w;
 	w = NULL;

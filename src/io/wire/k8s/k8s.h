@@ -9,6 +9,7 @@
 #include "base/core/err.h"
 #include "base/json/json.h"
 #include "io/os/loop/loop.h"
+#include "io/wire/listwatch/listwatch.h"
 
 struct k8s;
 
@@ -54,13 +55,9 @@ void k8s_call_drop(struct k8s_call **take); /* NULL-safe; |done| is not called. 
 /* ---- lists that are watched ---- */
 struct k8s_watch;
 struct k8s_watch_ops {
-	/* All objects are told between begin and end; one that is not told is gone. A second begin starts over. */
-	void (*on_snapshot_begin)(void *user);
-	void (*on_snapshot_end)(void *user);
+	struct listwatch_news news;
 	void (*on_object)(void *user, struct json_val object); /* New, or changed; borrowed. */
 	void (*on_gone)(void *user, struct json_val object);   /* Deleted; its last state. */
-	/* The watch stands, or it failed for the reason |why|. At changes only. */
-	void (*on_connected)(void *user, bool connected, const char *why);
 };
 /* Watch the list at |path| (no query). |query|: selectors, without '?', as "labelSelector=a%3Db"; may be
  * NULL. Strings are copied. Nothing is told inline. An unreachable server does not count as a failure. */

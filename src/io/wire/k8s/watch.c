@@ -5,7 +5,6 @@
 
 #include "base/codec/codec.h"
 #include "io/wire/k8s/k8s_priv.h"
-#include "io/wire/listwatch/listwatch.h"
 
 #define K8S_WATCH_TAG  0x6b385003U
 #define PAGE_OBJECTS   200
@@ -263,32 +262,11 @@ static void stream_probe(void *source)
 		listwatch_failed(&w->follow, &err);
 }
 
-static void snapshot_begin(void *source)
-{
-	struct k8s_watch *w = source;
-	w->ops->on_snapshot_begin(w->user);
-}
-
-static void snapshot_end(void *source)
-{
-	struct k8s_watch *w = source;
-	w->ops->on_snapshot_end(w->user);
-}
-
-static void connected_tell(void *source, bool connected, const char *why)
-{
-	struct k8s_watch *w = source;
-	w->ops->on_connected(w->user, connected, why);
-}
-
 static const struct listwatch_ops follow_ops = {
 	.list = page_read,
 	.watch = stream_open,
 	.probe = stream_probe,
 	.stop = watch_stop,
-	.on_snapshot_begin = snapshot_begin,
-	.on_snapshot_end = snapshot_end,
-	.on_connected = connected_tell,
 };
 
 /* ---- open and close ---- */
@@ -323,7 +301,8 @@ CGN_RC k8s_watch_open(struct k8s *k, const char *path, const char *query, const 
 	if (w->path == NULL || w->query == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "no memory for a watch");
 	const struct cgn_backoff backoff = {.first = 100 * CGN_MSEC, .last = 10 * CGN_SEC};
-	listwatch_init(&w->follow, k->loop, &follow_ops, w, backoff, PROBE_INTERVAL);
+	listwatch_init(&w->follow, k->loop,
+		&(struct listwatch_cfg){&follow_ops, w, &ops->news, user, backoff, PROBE_INTERVAL});
 	k->users++;
 	*out = w;
 	w = NULL;

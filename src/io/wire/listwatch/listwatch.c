@@ -24,7 +24,7 @@ static void connected_tell(struct listwatch *w, bool connected, const char *why)
 		return;
 	w->told = true;
 	w->connected = connected;
-	w->ops->on_connected(w->source, connected, why);
+	w->cfg.news->on_connected(w->cfg.user, connected, why);
 }
 
 static void list_start(struct listwatch *w)
@@ -32,14 +32,14 @@ static void list_start(struct listwatch *w)
 	listwatch_move(w, LISTWATCH_LISTING);
 	cgn_timer_cancel(&w->timer);
 	w->revision = 0;
-	w->ops->list(w->source, 0);
+	w->cfg.ops->list(w->cfg.source, 0);
 }
 
 static void stream_open(struct listwatch *w)
 {
 	listwatch_move(w, LISTWATCH_OPENING);
-	cgn_timer_set(&w->timer, w->probe_interval);
-	w->ops->watch(w->source, w->revision);
+	cgn_timer_set(&w->timer, w->cfg.probe_interval);
+	w->cfg.ops->watch(w->cfg.source, w->revision);
 }
 
 static void listwatch_fire(struct cgn_timer *t)
@@ -47,22 +47,16 @@ static void listwatch_fire(struct cgn_timer *t)
 	struct listwatch *w = CGN_CONTAINER(t, struct listwatch, timer);
 	CGN_LIVE(w, LISTWATCH_TAG);
 	if (w->state != LISTWATCH_WAITING)
-		w->ops->probe(w->source);
+		w->cfg.ops->probe(w->cfg.source);
 	else if (w->revision != 0)
 		stream_open(w);
 	else
 		list_start(w);
 }
 
-void listwatch_init(struct listwatch *w, struct cgn_loop *l, const struct listwatch_ops *ops, void *source,
-	struct cgn_backoff backoff, cgn_nsec probe_interval)
+void listwatch_init(struct listwatch *w, struct cgn_loop *l, const struct listwatch_cfg *cfg)
 {
-	*w = (struct listwatch){.tag = LISTWATCH_TAG,
-		.state = LISTWATCH_WAITING,
-		.ops = ops,
-		.source = source,
-		.backoff = backoff,
-		.probe_interval = probe_interval};
+	*w = (struct listwatch){.tag = LISTWATCH_TAG, .state = LISTWATCH_WAITING, .cfg = *cfg};
 	cgn_timer_init(&w->timer, l, listwatch_fire);
 	cgn_timer_set(&w->timer, 1);
 }
@@ -70,7 +64,7 @@ void listwatch_init(struct listwatch *w, struct cgn_loop *l, const struct listwa
 void listwatch_fini(struct listwatch *w)
 {
 	CGN_LIVE(w, LISTWATCH_TAG);
-	w->ops->stop(w->source);
+	w->cfg.ops->stop(w->cfg.source);
 	cgn_timer_cancel(&w->timer);
 	w->tag = 0;
 }
@@ -83,7 +77,7 @@ void listwatch_page(struct listwatch *w, int64_t revision)
 	if (w->revision != 0)
 		return;
 	w->revision = revision;
-	w->ops->on_snapshot_begin(w->source);
+	w->cfg.news->on_snapshot_begin(w->cfg.user);
 }
 
 void listwatch_page_end(struct listwatch *w, bool more)
@@ -91,10 +85,10 @@ void listwatch_page_end(struct listwatch *w, bool more)
 	CGN_LIVE(w, LISTWATCH_TAG);
 	CGN_MUST(w->state == LISTWATCH_LISTING);
 	if (more) {
-		w->ops->list(w->source, w->revision);
+		w->cfg.ops->list(w->cfg.source, w->revision);
 		return;
 	}
-	w->ops->on_snapshot_end(w->source);
+	w->cfg.news->on_snapshot_end(w->cfg.user);
 	stream_open(w);
 }
 
@@ -106,7 +100,7 @@ void listwatch_opened(struct listwatch *w)
 	listwatch_move(w, LISTWATCH_WATCHING);
 	/* Here and not after the list: a server that lists but refuses to watch is not asked without a
 	 * pause. */
-	cgn_backoff_reset(&w->backoff);
+	cgn_backoff_reset(&w->cfg.backoff);
 	connected_tell(w, true, "");
 }
 
@@ -120,7 +114,7 @@ void listwatch_seen(struct listwatch *w, int64_t revision)
 void listwatch_probed(struct listwatch *w)
 {
 	CGN_LIVE(w, LISTWATCH_TAG);
-	cgn_timer_set(&w->timer, w->probe_interval);
+	cgn_timer_set(&w->timer, w->cfg.probe_interval);
 }
 
 void listwatch_failed(struct listwatch *w, const struct cgn_err *why)
@@ -129,9 +123,9 @@ void listwatch_failed(struct listwatch *w, const struct cgn_err *why)
 	/* Half a list cannot be resumed: the next try lists from the beginning. */
 	if (w->state == LISTWATCH_LISTING)
 		w->revision = 0;
-	w->ops->stop(w->source);
+	w->cfg.ops->stop(w->cfg.source);
 	listwatch_move(w, LISTWATCH_WAITING);
-	cgn_timer_set(&w->timer, cgn_backoff_next(&w->backoff));
+	cgn_timer_set(&w->timer, cgn_backoff_next(&w->cfg.backoff));
 	connected_tell(w, false, why->msg);
 }
 
@@ -139,14 +133,14 @@ void listwatch_ended(struct listwatch *w)
 {
 	CGN_LIVE(w, LISTWATCH_TAG);
 	CGN_MUST(w->state == LISTWATCH_WATCHING);
-	w->ops->stop(w->source); /* A probe may be under way. */
+	w->cfg.ops->stop(w->cfg.source); /* A probe may be under way. */
 	stream_open(w);
 }
 
 void listwatch_compacted(struct listwatch *w)
 {
 	CGN_LIVE(w, LISTWATCH_TAG);
-	w->ops->stop(w->source);
+	w->cfg.ops->stop(w->cfg.source);
 	list_start(w);
 }
 

@@ -2,8 +2,8 @@
 /* listwatch: follow a set of items that a server keeps: list all items at one revision, then watch the changes
  * after that revision. After an error the watch resumes at its revision, with backoff. When the server no longer
  * has the changes since that revision (a compaction), or is another server with another history, all items are
- * listed again. The source (etcd, Kubernetes) sends the calls and delivers the items to its own user; listwatch decides
- * which call is next. Embedded in the source; belongs to its loop. */
+ * listed again. The source (etcd, Kubernetes) sends the calls and delivers the items to its user; listwatch decides which
+ * call is next, and tells the user the rest. Embedded in the source; belongs to its loop. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
@@ -23,12 +23,25 @@ struct listwatch_ops {
 	void (*probe)(void *source);
 	/* Cancel every call in flight. Nothing is reported for a cancelled call. */
 	void (*stop)(void *source);
-	/* All items are delivered between begin and end. An item that is not delivered is gone. A second begin
-	 * starts the snapshot over. */
-	void (*on_snapshot_begin)(void *source);
-	void (*on_snapshot_end)(void *source);
-	/* The stream is open, or it failed for the reason |why|. Called at changes only. */
-	void (*on_connected)(void *source, bool connected, const char *why);
+};
+/* Calls to the source's user. */
+struct listwatch_news {
+	/* All items are delivered between begin and end: at the start, and when they are listed again. An item that is
+	 * not delivered is gone. A second begin starts the snapshot over. */
+	void (*on_snapshot_begin)(void *user);
+	void (*on_snapshot_end)(void *user);
+	/* The stream is open, or it failed for the reason |why|. Called at changes only. A stream that opens again misses
+	 * nothing: it begins at its revision. */
+	void (*on_connected)(void *user, bool connected, const char *why);
+};
+/* All pointers are borrowed. */
+struct listwatch_cfg {
+	const struct listwatch_ops *ops;
+	void *source;
+	const struct listwatch_news *news;
+	void *user;
+	struct cgn_backoff backoff;
+	cgn_nsec probe_interval;
 };
 
 enum listwatch_state {
@@ -40,17 +53,13 @@ enum listwatch_state {
 struct listwatch {
 	uint32_t tag;
 	enum listwatch_state state;
-	const struct listwatch_ops *ops;
-	void *source;
+	struct listwatch_cfg cfg; /* The backoff is at its present step. */
 	int64_t revision;       /* Revision of the list, then of the last change delivered; 0: list again. */
 	struct cgn_timer timer; /* The next attempt, or the next probe. */
-	struct cgn_backoff backoff;
-	cgn_nsec probe_interval;
-	bool connected, told; /* The last on_connected; |told|: there was one. */
+	bool connected, told;   /* The last on_connected; |told|: there was one. */
 };
-/* Start on the loop's next turn. |ops| and |source| must outlive |w|. */
-void listwatch_init(struct listwatch *w, struct cgn_loop *l, const struct listwatch_ops *ops, void *source,
-	struct cgn_backoff backoff, cgn_nsec probe_interval);
+/* Start on the loop's next turn. */
+void listwatch_init(struct listwatch *w, struct cgn_loop *l, const struct listwatch_cfg *cfg);
 /* Cancel the calls in flight and the timer. */
 void listwatch_fini(struct listwatch *w);
 

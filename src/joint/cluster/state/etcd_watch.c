@@ -158,11 +158,9 @@ static void on_patience_over(struct cgn_timer *t)
 }
 
 static const struct etcd_watch_ops watch_ops = {
-	.on_snapshot_begin = on_snapshot_begin,
-	.on_snapshot_end = on_snapshot_end,
+	.news = {on_snapshot_begin, on_snapshot_end, on_connected},
 	.on_put = on_put,
 	.on_delete = on_delete,
-	.on_connected = on_connected,
 };
 
 /* ---- requests ---- */

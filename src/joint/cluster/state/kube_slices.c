@@ -115,11 +115,9 @@ static void on_slices_connected(void *user, bool connected, const char *why)
 			F_STR("then", "agents leave when their leases end"));
 }
 
-static const struct k8s_watch_ops slice_ops = {.on_snapshot_begin = on_slices_begin,
-	.on_snapshot_end = on_slices_end,
+static const struct k8s_watch_ops slice_ops = {.news = {on_slices_begin, on_slices_end, on_slices_connected},
 	.on_object = on_slice,
-	.on_gone = on_slice_gone,
-	.on_connected = on_slices_connected};
+	.on_gone = on_slice_gone};
 
 CGN_RC kube_slices_open(struct kube_slices *k, const struct kube_place *place, const char *service,
 	void (*on_gone)(void *user, const char *address), void *user, struct cgn_err *err)

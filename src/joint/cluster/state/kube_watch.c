@@ -186,8 +186,7 @@ static void on_leases_connected(void *user, bool connected, const char *why)
 	connected_check(s, why);
 }
 
-static const struct k8s_watch_ops lease_ops = {.on_snapshot_begin = on_leases_begin,
-	.on_snapshot_end = on_leases_end,
+static const struct k8s_watch_ops lease_ops = {.news = {on_leases_begin, on_leases_end, on_leases_connected},
 	.on_object = on_lease,
 	.on_gone = on_lease_gone,
 	.on_connected = on_leases_connected};
@@ -273,8 +272,8 @@ static void on_written_connected(void *user, bool connected, const char *why)
 	connected_check(s, why);
 }
 
-static const struct k8s_watch_ops written_ops = {.on_snapshot_begin = on_written_begin,
-	.on_snapshot_end = on_written_end,
+static const struct k8s_watch_ops written_ops = {.news = {on_written_begin, on_written_end,
+							 on_written_connected},
 	.on_object = on_secret,
 	.on_gone = on_secret_gone,
 	.on_connected = on_written_connected};

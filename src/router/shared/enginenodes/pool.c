@@ -233,11 +233,9 @@ static void on_pods_connected(void *user, bool connected, const char *why)
 	lost_note(p, p->pods_lost, connected, why);
 }
 
-static const struct k8s_watch_ops pod_ops = {.on_snapshot_begin = on_pods_begin,
-	.on_snapshot_end = on_pods_end,
+static const struct k8s_watch_ops pod_ops = {.news = {on_pods_begin, on_pods_end, on_pods_connected},
 	.on_object = on_pod,
-	.on_gone = on_pod_gone,
-	.on_connected = on_pods_connected};
+	.on_gone = on_pod_gone};
 
 /* ---- the pool ---- */
 
@@ -332,11 +330,9 @@ static void on_pools_connected(void *user, bool connected, const char *why)
 	lost_note(p, p->pool_lost, connected, why);
 }
 
-static const struct k8s_watch_ops pool_ops = {.on_snapshot_begin = on_pools_begin,
-	.on_snapshot_end = on_pools_end,
+static const struct k8s_watch_ops pool_ops = {.news = {on_pools_begin, on_pools_end, on_pools_connected},
 	.on_object = on_pool,
-	.on_gone = on_pool_gone,
-	.on_connected = on_pools_connected};
+	.on_gone = on_pool_gone};
 
 /* ---- open and close ---- */
 

@@ -17,36 +17,17 @@ struct embedded {
 
 /* ---- leases ---- */
 
-struct lease_scan {
-	struct embedded *own;
-	cgn_nsec now, next;
-};
-
-static void lease_check(void *arg, struct roster_entry *e)
-{
-	struct lease_scan *scan = arg;
-	if (e->lease_end <= scan->now) {
-		cgn_log_limited(WARN, "state.lease_ended", F_STR("node", e->id),
-			F_DUR("lease", scan->own->lease));
-		state_node_gone(scan->own->s, e);
-	} else if (e->lease_end < scan->next) {
-		scan->next = e->lease_end;
-	}
-}
-
-/* The timer is set to the earliest end. Renewals only move ends later: when it fires, set it again. */
 static void on_lease_end(struct cgn_timer *t)
 {
-	struct embedded *own = CGN_CONTAINER(t, struct embedded, timer);
-	struct lease_scan scan = {own, cgn_loop_listened(own->s->loop), UINT64_MAX};
-	roster_each(&own->s->nodes, lease_check, &scan);
-	if (scan.next != UINT64_MAX)
-		cgn_timer_set(&own->timer, scan.next - scan.now);
+	cgn_nsec next = state_leases_check(CGN_CONTAINER(t, struct embedded, timer)->s);
+	if (next != 0)
+		cgn_timer_set(t, next);
 }
 
 static void lease_renew(struct state_watch *s, struct roster_entry *e, uint64_t *lease_ms)
 {
 	struct embedded *own = s->own;
+	e->lease = own->lease;
 	e->lease_end = cgn_loop_listened(s->loop) + own->lease;
 	if (own->timer.at == 0)
 		cgn_timer_set(&own->timer, own->lease);

@@ -30,40 +30,13 @@ static struct kube_members *members_of(const struct state_watch *s)
 
 /* ---- leases ---- */
 
-struct lease_scan {
-	struct kube_members *own;
-	cgn_nsec now, next;
-};
-
-static cgn_nsec entry_lease(const struct kube_members *own, const struct roster_entry *e)
-{
-	return e->lease > 0 ? e->lease : own->lease;
-}
-
-static void lease_check(void *arg, struct roster_entry *e)
-{
-	struct lease_scan *scan = arg;
-	if (e->recalled)
-		return;
-	if (e->lease_end <= scan->now) {
-		cgn_log_limited(WARN, "state.lease_ended", F_STR("node", e->id),
-			F_DUR("lease", entry_lease(scan->own, e)));
-		state_node_gone(scan->own->s, e);
-	} else if (e->lease_end < scan->next) {
-		scan->next = e->lease_end;
-	}
-}
-
 /* Without the API server no agent can renew its Lease, so that none ends. */
 static void on_expiry(struct cgn_timer *t)
 {
 	struct kube_members *own = CGN_CONTAINER(t, struct kube_members, expiry);
-	struct lease_scan scan = {own, cgn_loop_listened(own->s->loop), UINT64_MAX};
-	if (!own->leases_connected)
-		return;
-	roster_each(&own->s->nodes, lease_check, &scan);
-	if (scan.next != UINT64_MAX)
-		cgn_timer_set(&own->expiry, scan.next - scan.now);
+	cgn_nsec next = own->leases_connected ? state_leases_check(own->s) : 0;
+	if (next != 0)
+		cgn_timer_set(t, next);
 }
 
 static cgn_nsec lease_duration(const struct kube_members *own, struct json_val lease)
@@ -169,8 +142,9 @@ static void connected_check(struct state_watch *s, const char *why)
 /* After an outage each Lease gets its whole duration again. */
 static void lease_extend(void *arg, struct roster_entry *e)
 {
-	const struct kube_members *own = arg;
-	e->lease_end = cgn_loop_listened(own->s->loop) + entry_lease(own, e);
+	const struct state_watch *s = arg;
+	if (e->lease_end != 0)
+		e->lease_end = cgn_loop_listened(s->loop) + e->lease;
 }
 
 static void on_leases_connected(void *user, bool connected, const char *why)
@@ -180,7 +154,7 @@ static void on_leases_connected(void *user, bool connected, const char *why)
 	CGN_LIVE(s, STATE_WATCH_TAG);
 	own->leases_connected = connected;
 	if (connected) {
-		roster_each(&s->nodes, lease_extend, own);
+		roster_each(&s->nodes, lease_extend, s);
 		cgn_timer_set(&own->expiry, 0);
 	}
 	connected_check(s, why);
@@ -188,8 +162,7 @@ static void on_leases_connected(void *user, bool connected, const char *why)
 
 static const struct k8s_watch_ops lease_ops = {.news = {on_leases_begin, on_leases_end, on_leases_connected},
 	.on_object = on_lease,
-	.on_gone = on_lease_gone,
-	.on_connected = on_leases_connected};
+	.on_gone = on_lease_gone};
 
 /* ---- the Secret with cordons and documents ---- */
 
@@ -275,8 +248,7 @@ static void on_written_connected(void *user, bool connected, const char *why)
 static const struct k8s_watch_ops written_ops = {.news = {on_written_begin, on_written_end,
 							 on_written_connected},
 	.on_object = on_secret,
-	.on_gone = on_secret_gone,
-	.on_connected = on_written_connected};
+	.on_gone = on_secret_gone};
 
 /* ---- requests ---- */
 

@@ -10,7 +10,7 @@ struct roster_entry {
 	struct cgn_link link;
 	Cognitora__V1__Node *node; /* nodes; NULL in the roster of cordons */
 	cgn_nsec lease_end;        /* by cgn_loop_listened; 0: the entry has no lease */
-	cgn_nsec lease;            /* duration that the entry's own lease names; 0: not known */
+	cgn_nsec lease;            /* duration of the lease; 0: the entry has none */
 	cgn_nsec refused_at;       /* when the log had a line of another agent with this id; 0: never */
 	bool marked;               /* not confirmed yet by the snapshot that is being read */
 	bool recalled;             /* from the file of an earlier run, and not heard since */

@@ -116,6 +116,9 @@ struct state_watch {
 CGN_RC state_node_seen(struct state_watch *s, const Cognitora__V1__Node *node, struct roster_entry **out,
 	struct cgn_err *err);
 void state_node_gone(struct state_watch *s, struct roster_entry *e);
+/* Report the nodes gone whose leases are over. Returns when the next lease ends, from now: renewals only move ends later, so
+ * that a timer may wait as long. 0: no node has a lease. */
+cgn_nsec state_leases_check(struct state_watch *s);
 void state_cordon_seen(struct state_watch *s, const char *id, bool on);
 void state_connected(struct state_watch *s, bool connected, const char *why);
 void state_knows(struct state_watch *s, enum state_knowledge k);

@@ -204,6 +204,33 @@ void state_snapshot_end(struct state_watch *s)
 	state_knows(s, STATE_HEARD);
 }
 
+/* ---- leases ---- */
+
+struct lease_scan {
+	struct state_watch *s;
+	cgn_nsec now, next;
+};
+
+static void lease_check(void *arg, struct roster_entry *e)
+{
+	struct lease_scan *scan = arg;
+	if (e->lease_end == 0)
+		return;
+	if (e->lease_end <= scan->now) {
+		cgn_log_limited(WARN, "state.lease_ended", F_STR("node", e->id), F_DUR("lease", e->lease));
+		state_node_gone(scan->s, e);
+	} else if (e->lease_end < scan->next) {
+		scan->next = e->lease_end;
+	}
+}
+
+cgn_nsec state_leases_check(struct state_watch *s)
+{
+	struct lease_scan scan = {s, cgn_loop_listened(s->loop), UINT64_MAX};
+	roster_each(&s->nodes, lease_check, &scan);
+	return scan.next != UINT64_MAX ? scan.next - scan.now : 0;
+}
+
 /* ---- nodes that announce themselves ---- */
 
 static CGN_RC registry_check(const struct state_watch *s, struct cgn_err *err)

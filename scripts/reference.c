@@ -60,15 +60,17 @@ static const struct {
 	const char *path, *arguments, *summary, *examples;
 } verbs[] = {
 #define VERB(path, arguments, run, summary, examples) {path, arguments, summary, examples},
-#include "ctl/verbs.def"
+#define BENCH                                         VERB
+#include "joint/ctl/line/verbs.def"
 #undef VERB
+#undef BENCH
 };
 
 static const struct {
 	const char *verb, *name, *meta, *fallback, *help;
 } flags[] = {
 #define FLAG(verb, name, meta, fallback, help) {verb, name, meta, fallback, help},
-#include "ctl/flags.def"
+#include "joint/ctl/line/flags.def"
 #undef FLAG
 };
 
@@ -167,7 +169,7 @@ static void ctl_reference(struct cgn_buf *out)
 {
 	cgn_buf_putz(out,
 		"# cgn-ctl\n\n"
-		"Generated from `src/ctl/verbs.def` and `src/ctl/flags.def` by `scripts/gen-reference`; do not edit.\n\n"
+		"Generated from `src/joint/ctl/line/verbs.def` and `flags.def` there by `scripts/gen-reference`; do not edit.\n\n"
 		"`cgn-ctl VERB --help` prints the same. `cgn-ctl completion` prints the completion for a shell.\n\n"
 		"Flags of every verb:\n\n");
 	put_flags(out, "");

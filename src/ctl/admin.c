@@ -3,10 +3,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "ctl/bench/origin.h"
-#include "ctl/client.h"
 #include "ctl/ctl.h"
 #include "io/os/loop/loop.h"
+#include "joint/ctl/client/client.h"
+#include "joint/ctl/client/origin.h"
 
 /* "HOST:PORT" is short for "http://HOST:PORT", and with --ca for "https://HOST:PORT". */
 static CGN_RC admin_get(const struct ctl_args *a, struct cgn_loop *l, struct ctl_origin *o, const char *path,

@@ -25,12 +25,3 @@ CGN_RC ctl_config_check(const struct ctl_args *a, struct cgn_err *err)
 	config_free(&cfg);
 	return ctl_print(&out, err);
 }
-
-CGN_RC ctl_flag_duration(const struct ctl_args *a, const char *name, cgn_nsec *out, struct cgn_err *err)
-{
-	const char *text = ctl_flag(a, name);
-	if (!config_duration(cgn_str_of(text), out))
-		return CGN_FAIL(err, INVALID, "%s takes a duration like 250ms, 5s or 2m, not '%s'", name,
-			text);
-	return CGN_OK;
-}

@@ -7,6 +7,7 @@
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -15,6 +16,16 @@
 #include "io/os/loop/loop.h"
 
 #define OUTPUT_LIMIT ((size_t)1 << 20)
+
+bool ctl_run_folder(char out[PATH_MAX])
+{
+	ssize_t n = readlink("/proc/self/exe", out, PATH_MAX - 1);
+	out[n > 0 ? n : 0] = '\0';
+	char *slash = strrchr(out, '/');
+	if (slash != NULL)
+		*slash = '\0';
+	return slash != NULL;
+}
 
 static bool command_start(const char *const *argv, int out_fd, pid_t *pid)
 {

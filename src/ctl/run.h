@@ -4,6 +4,11 @@
 #include "base/core/buf.h"
 #include "base/core/err.h"
 
+#include <limits.h>
+
+/* Write the folder of this program, with links resolved, into |out|. False, and "": it cannot be found. */
+bool ctl_run_folder(char out[PATH_MAX]);
+
 /* Run a program for at most |most|, and append what it writes to both outputs (at most 1 MiB unless |out| has a
  * limit). Returns its exit status; -1: it could not be run, a signal ended it, or it took too long. */
 int ctl_run_read(const char *const *argv, cgn_nsec most, struct cgn_buf *out);

@@ -232,6 +232,7 @@ class Rack:
         self.programs.mkdir()
         for program in ("router", "agent", "kvcached", "metrics", "ctl"):
             (self.programs / f"cgn-{program}").symlink_to(BUILD / f"src/{program}/cgn-{program}")
+        (self.programs / "cgn-lab").symlink_to(BUILD / "src/ctl/cgn-lab")
         (self.folder / "known_hosts").write_text("".join(h.known for h in self.hosts.values()))
         (self.folder / "ssh_config").write_text(f"IdentityFile {self.folder}/id\nIdentitiesOnly yes\nUserKnownHostsFile {self.folder}/known_hosts\nLogLevel ERROR\n")
         self.inventory = self.folder / "rack.toml"

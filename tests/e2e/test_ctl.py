@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import stat
 import subprocess
@@ -37,7 +38,7 @@ def refused(code, *args, **how):
 
 
 def verbs():
-    return [line.split('"')[1] for line in (ROOT / "src/ctl/verbs.def").read_text().splitlines() if line.startswith("VERB(")]
+    return [line.split('"')[1] for line in (ROOT / "src/joint/ctl/line/verbs.def").read_text().splitlines() if line.startswith(("VERB(", "BENCH("))]
 
 
 @pytest.mark.parametrize("verb", verbs())
@@ -322,6 +323,47 @@ def test_bench_chat_reports_what_it_measured_when_interrupted(cluster, signo, co
     r = json.loads(out)
     assert p.returncode == code and r["interrupted"] is True and r["failed"] == 0, (p.returncode, err)
     assert r["answered"] > 10 and r["ttft_ms"]["count"] >= r["answered"] and r["answered"] + r["given_up"] == r["sent"]
+
+
+@pytest.fixture
+def lone(tmp_path):
+    """cgn-ctl in a folder without cgn-lab. lone(ARG..., PATH=...) runs it."""
+    shutil.copy(CTL, tmp_path / "cgn-ctl")
+    return lambda *args, PATH="": subprocess.run([tmp_path / "cgn-ctl", *args], capture_output=True, text=True, timeout=60, env={**os.environ, "PATH": PATH})
+
+
+def test_bench_says_what_it_needs(lone, tmp_path):
+    for words in (("workload", "chat"), ("chat", "--help"), ("replay", "--no-such-flag")):
+        r = lone("bench", *words)
+        assert (r.returncode, r.stdout) == (1, ""), r
+        assert r.stderr == (f"cgn-ctl: bench needs the program cgn-lab, of the same package (cognitora-ctl): {tmp_path}/cgn-lab: No such file or directory; "
+                            "nor is it in $PATH\n")
+    assert "bench workload KIND" in lone("bench", "--help").stdout
+    assert "'bench' has no verb 'nope'" in lone("bench", "nope").stderr
+    (tmp_path / "cgn-lab").write_text("#!/no/such/interpreter\n")
+    r = lone("bench", "workload", "chat")
+    assert r.returncode == 1 and f"{tmp_path}/cgn-lab: Permission denied; " in r.stderr, r
+
+
+def test_bench_finds_cgn_lab_beside_itself_then_in_the_path(lone, tmp_path):
+    (tmp_path / "other").mkdir()
+    for place, said in ((tmp_path / "other", "far"), (tmp_path, "near")):
+        (place / "cgn-lab").write_text(f"#!/bin/sh\necho {said} $*; exit 7\n")
+        (place / "cgn-lab").chmod(0o755)
+        r = lone("bench", "chat", "--url", "a b", PATH=f"{tmp_path}/none:{tmp_path}/other")
+        assert (r.returncode, r.stdout, r.stderr) == (7, f"{said} chat --url a b\n", ""), r
+
+
+def test_cgn_lab_is_cgn_ctl_bench():
+    lab = CTL.with_name("cgn-lab")
+    told = [subprocess.run([program, *words, "--requests", "5"], capture_output=True, check=True).stdout
+            for program, *words in ((CTL, "bench", "workload", "agents"), (lab, "workload", "agents"))]
+    assert told[0] == told[1] != b""
+    assert subprocess.run([lab, "--help"], capture_output=True, check=True, text=True).stdout == fine("bench", "--help")
+    assert subprocess.run([lab, "--version"], capture_output=True, check=True, text=True).stdout == fine("version").replace("cgn-ctl", "cgn-lab")
+    for words, why in (((), "'bench' needs a second word"), (("nope",), "'bench' has no verb 'nope'"), (("chat", "--rate", "0"), "--rate takes")):
+        r = subprocess.run([lab, *words], capture_output=True, text=True)
+        assert r.returncode == 2 and r.stderr.startswith(f"cgn-lab: {why}"), r
 
 
 def test_bench_index_measures_what_it_says(tmp_path):

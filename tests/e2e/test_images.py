@@ -14,7 +14,7 @@ import pytest
 
 from cluster import BUILD, ROOT, ask, free_port, until
 
-PROGRAMS = ("agent", "router", "sim")
+PROGRAMS = ("agent", "ctl", "router", "sim")  # and cgn-lab, in the image of cgn-ctl
 ARCH = {"x86_64": ("x86_64", "amd64"), "aarch64": ("arm64", "arm64")}[os.uname().machine]
 pytestmark = pytest.mark.plain
 boxed = pytest.mark.skipif(not shutil.which("bwrap"), reason="bubblewrap is not installed")
@@ -26,8 +26,8 @@ def layout(tmp_path_factory):
     folder = tmp_path_factory.mktemp("images")
     release = folder / f"cognitora-1.2.3-linux-{ARCH[0]}.tar.gz"
     with tarfile.open(release, "w:gz", compresslevel=1) as tar:
-        for program in PROGRAMS:
-            subprocess.run(["strip", "-o", folder / program, BUILD / f"src/{program}/cgn-{program}"], check=True)
+        for program in (*PROGRAMS, "lab"):
+            subprocess.run(["strip", "-o", folder / program, BUILD / f"src/{'ctl' if program == 'lab' else program}/cgn-{program}"], check=True)
             info = tar.gettarinfo(folder / program, f"cognitora-1.2.3/bin/cgn-{program}")
             info.mtime = 1700000000
             with open(folder / program, "rb") as f:
@@ -96,6 +96,12 @@ def test_the_program_runs_with_what_is_in_its_image(layout, program):
     assert done.returncode == 0 and done.stdout.startswith(f"cgn-{program} "), done.stderr
 
 
+@boxed
+def test_the_image_of_cgn_ctl_measures_too(layout):
+    done = subprocess.run(argv(layout, "ctl", "bench", "workload", "chat", "--requests", "3"), capture_output=True, text=True)
+    assert done.returncode == 0 and len(done.stdout.splitlines()) == 3, done.stderr
+
+
 @pytest.mark.slow
 @boxed
 def test_a_cluster_of_images_answers(layout, tmp_path):
@@ -111,7 +117,7 @@ def test_a_cluster_of_images_answers(layout, tmp_path):
             state = tmp_path / program
             state.mkdir()
             started.append(subprocess.Popen(argv(layout, program, *args, state=state, **env), stdout=subprocess.DEVNULL, stderr=open(tmp_path / f"{program}.log", "w")))
-        logs = lambda: "\n".join((tmp_path / f"{p}.log").read_text()[-1500:] for p in PROGRAMS)  # noqa: E731
+        logs = lambda: "\n".join((tmp_path / f"{p}.log").read_text()[-1500:] for p in ("agent", "router", "sim"))  # noqa: E731
 
         def answered():
             try:

@@ -9,9 +9,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "ctl/bench/origin.h"
-#include "ctl/client.h"
 #include "io/os/loop/loop.h"
+#include "joint/ctl/client/client.h"
+#include "joint/ctl/client/origin.h"
 
 #define ANSWER_MAX   ((size_t)4 << 20)
 #define PIECE        ((size_t)256 * 1024)

@@ -7,7 +7,7 @@
 #include <time.h>
 
 #include "base/core/utc.h"
-#include "ctl/progress.h"
+#include "joint/ctl/line/progress.h"
 
 #define WORD_MAX  96
 #define FAULT_MAX 1024

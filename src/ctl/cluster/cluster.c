@@ -8,7 +8,8 @@
 #include "base/pb/pb_json.h"
 #include "ctl/cluster/policy.h"
 #include "ctl/cluster/status.h"
-#include "ctl/progress.h"
+#include "ctl/ctl.h"
+#include "joint/ctl/line/progress.h"
 #include "policy/kv/block/tier.h"
 
 #define DEFAULT_TIMEOUT (10 * CGN_SEC)

@@ -6,7 +6,8 @@
 
 #include "base/pb/pb.h"
 #include "cognitora/v1/control.pb-c.h"
-#include "ctl/client.h"
+#include "ctl/ctl.h"
+#include "joint/ctl/client/client.h"
 
 #define DEFAULT_TIMEOUT (10 * CGN_SEC)
 #define TEXT_LIMIT      ((size_t)1 << 20) /* Bytes of strings in one answer. */

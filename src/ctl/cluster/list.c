@@ -5,7 +5,7 @@
 
 #include "base/core/utc.h"
 #include "cognitora/v1/control.pb-c.h"
-#include "ctl/client.h"
+#include "joint/ctl/client/client.h"
 
 #define DEFAULT_TIMEOUT (10 * CGN_SEC)
 

@@ -5,8 +5,9 @@
 #include "base/pb/pb.h"
 #include "base/pb/pb_json.h"
 #include "cognitora/v1/control.pb-c.h"
-#include "ctl/client.h"
 #include "ctl/cluster/policy.h"
+#include "ctl/ctl.h"
+#include "joint/ctl/client/client.h"
 
 #define DEFAULT_TIMEOUT (10 * CGN_SEC)
 #define MAX_WEIGHTS     16

@@ -3,7 +3,7 @@
 /* cluster, the room: the verbs that show and change a running cluster: nodes, decisions, policy, tenants, sessions. */
 #pragma once
 #include "cognitora/v1/control.pb-c.h"
-#include "ctl/client.h"
+#include "joint/ctl/client/client.h"
 
 /* Ask the router within --timeout, else within |fallback|. The caller frees |*out| with pb_free. */
 CGN_RC ctl_status_ask(const struct ctl_args *a, cgn_nsec fallback, Cognitora__V1__StatusResponse **out,

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* context: the verbs that list, show, choose, write and delete contexts. */
+/* context, the room: the verbs that list, show, choose, write and delete contexts. */
 #include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "ctl/context/context.h"
+#include "ctl/ctl.h"
+#include "joint/ctl/context/context.h"
 
 #define NAME_MAX_BYTES 64
 

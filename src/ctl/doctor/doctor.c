@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ctl/progress.h"
+#include "joint/ctl/line/progress.h"
 
 #define ARENA_LIMIT ((size_t)16 << 20)
 

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "ctl/doctor/doctor.h"
+#include "ctl/run.h"
 #include "io/os/disk/disk.h"
 #include "policy/fleet/settings/settings.h"
 #include "policy/who/identity/identity.h"
@@ -54,11 +55,7 @@ static void settings_read(struct doctor *d)
 static void binary_find(struct doctor_program *p)
 {
 	char own[PATH_MAX];
-	ssize_t n = readlink("/proc/self/exe", own, sizeof own - 1);
-	own[n > 0 ? n : 0] = '\0';
-	char *slash = strrchr(own, '/');
-	if (slash != NULL)
-		*slash = '\0';
+	(void)ctl_run_folder(own);
 	const char *const folder = strchr(p->name, '-') + 1;
 	(void)snprintf(p->binary, sizeof p->binary, "%.3000s/%s", own, p->name);
 	if (access(p->binary, X_OK) != 0)

@@ -6,8 +6,8 @@
 
 #include "base/weburl/weburl.h"
 #include "ctl/doctor/doctor.h"
-#include "ctl/progress.h"
 #include "io/net/net/addr.h"
+#include "joint/ctl/line/progress.h"
 #include "policy/node/engine/engine.h"
 
 #define MAX_NAMES 32 /* Further host names are not looked up. */

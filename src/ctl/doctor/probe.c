@@ -6,7 +6,7 @@
 #include <time.h>
 
 #include "base/weburl/weburl.h"
-#include "ctl/progress.h"
+#include "joint/ctl/line/progress.h"
 #include "policy/node/engine/engine.h"
 
 #define ALL_TIMEOUT (10 * CGN_SEC)

@@ -9,9 +9,10 @@
 #include "base/pb/pb.h"
 #include "base/pb/pb_json.h"
 #include "base/sum/sum.h"
-#include "ctl/client.h"
+#include "ctl/ctl.h"
 #include "ctl/kv/text.h"
 #include "io/os/disk/disk.h"
+#include "joint/ctl/client/client.h"
 
 #define BATCH     1024
 #define PUT_CHUNK ((size_t)256 * 1024)

@@ -2,8 +2,9 @@
 /* peers: the other nodes' block stores as known to one store. */
 #include "base/pb/pb.h"
 #include "base/pb/pb_json.h"
-#include "ctl/client.h"
+#include "ctl/ctl.h"
 #include "ctl/kv/text.h"
+#include "joint/ctl/client/client.h"
 
 typedef Cognitora__V1__KvPeersResponse response;
 typedef Cognitora__V1__KvPeer peer;

@@ -7,9 +7,10 @@
 #include "base/pb/pb.h"
 #include "base/pb/pb_json.h"
 #include "cognitora/v1/control.pb-c.h"
-#include "ctl/client.h"
-#include "ctl/progress.h"
+#include "ctl/ctl.h"
 #include "io/os/loop/loop.h"
+#include "joint/ctl/client/client.h"
+#include "joint/ctl/line/progress.h"
 
 #define CALL_TIMEOUT (10 * CGN_SEC)
 #define WAIT_TIMEOUT (300 * CGN_SEC)

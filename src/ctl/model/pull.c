@@ -13,9 +13,9 @@
 #include <sys/statvfs.h>
 
 #include "ctl/model/pull_priv.h"
-#include "ctl/progress.h"
 #include "io/os/disk/disk.h"
 #include "io/os/loop/loop.h"
+#include "joint/ctl/line/progress.h"
 
 #define LIST_MOST ((size_t)256 << 20)
 #define LOOK_MS   200

@@ -5,10 +5,10 @@
 #include <unistd.h>
 
 #include "base/json/json.h"
-#include "ctl/bench/origin.h"
-#include "ctl/client.h"
 #include "ctl/ctl.h"
 #include "io/os/disk/disk.h"
+#include "joint/ctl/client/client.h"
+#include "joint/ctl/client/origin.h"
 
 #define PROMPT_MAX ((size_t)64 << 20)
 

@@ -16,7 +16,7 @@
 
 static const char *program_name(size_t i)
 {
-	return i == RACK_ROLES ? "cgn-ctl" : rack_unit((enum rack_role)i);
+	return i == RACK_CTL ? "cgn-ctl" : i == RACK_LAB ? "cgn-lab" : rack_unit((enum rack_role)i);
 }
 
 static CGN_RC program_sum(const char *path, char out[65], struct cgn_err *err)
@@ -29,7 +29,7 @@ static CGN_RC program_sum(const char *path, char out[65], struct cgn_err *err)
 
 CGN_RC rack_programs_find(const char *dir, struct rack_programs *out, struct cgn_err *err)
 {
-	for (size_t i = 0; i <= RACK_ROLES; i++) {
+	for (size_t i = 0; i < RACK_ALL_PROGRAMS; i++) {
 		out->of[i].source[0] = '\0';
 		if (i == RACK_ETCD)
 			continue;
@@ -140,7 +140,8 @@ CGN_RC rack_plan_files(struct rack *r, struct rack_pki *pki, const struct rack_p
 		unit_add(node, "cognitora.sysusers", 0);
 		unit_add(node, "cognitora.tmpfiles", 0);
 		unit_add(node, "cognitora.target", 0);
-		program_add(node, programs, RACK_ROLES, 0);
+		program_add(node, programs, RACK_CTL, 0);
+		program_add(node, programs, RACK_LAB, 0);
 	}
 	for (unsigned i = 0; i < RACK_ROLES; i++)
 		if ((ours & RACK_BIT(i)) != 0) {

@@ -16,11 +16,13 @@ struct rack_file {
 	unsigned mode, roles; /* |roles|: whose programs read it. */
 	enum install_state state;
 };
+/* The programs that are copied to each host, behind those of roles. */
+enum { RACK_CTL = RACK_ROLES, RACK_LAB, RACK_ALL_PROGRAMS };
 /* The programs that are copied. */
 struct rack_programs {
 	struct {
 		char source[4096], sha256[65];
-	} of[RACK_ROLES + 1]; /* By role; the last is cgn-ctl. "": there is none in the folder. */
+	} of[RACK_ALL_PROGRAMS]; /* By role, then these. "": there is none in the folder. */
 };
 struct rack_node {
 	const struct rack_host *host;

@@ -13,6 +13,7 @@
 
 #include "ctl/ctl.h"
 #include "ctl/recipe/recipe_priv.h"
+#include "ctl/run.h"
 #include "io/os/disk/disk.h"
 
 #define RECIPE_DEPTH 3 /* model/engine/topology */
@@ -24,25 +25,12 @@ static bool has_file(const char *dir, const char *name)
 	return snprintf(path, sizeof path, "%s/%s", dir, name) < (int)sizeof path && stat(path, &st) == 0;
 }
 
-/* Write the folder of this program, with links resolved, into |out|. */
-static bool own_dir(char *out)
-{
-	ssize_t n = readlink("/proc/self/exe", out, PATH_MAX - 1);
-	if (n <= 0)
-		return false;
-	out[n] = '\0';
-	char *slash = strrchr(out, '/');
-	if (slash != NULL)
-		*slash = '\0';
-	return slash != NULL;
-}
-
 /* Look upward from this program for the recipes of a source tree, or for PREFIX/share/cognitora/recipes. */
 static bool near_program(char *out)
 {
 	static const char *const tails[] = {"recipes", "share/cognitora/recipes"};
 	char dir[PATH_MAX];
-	if (!own_dir(dir))
+	if (!ctl_run_folder(dir))
 		return false;
 	for (char *slash = dir + strlen(dir); slash != NULL && slash != dir; slash = strrchr(dir, '/')) {
 		*slash = '\0';
@@ -251,7 +239,7 @@ static CGN_RC run_script(const char *path, const char *first, const char *second
 static void export_programs(void)
 {
 	char dir[PATH_MAX];
-	if (!own_dir(dir) || getenv("CGN_BIN") != NULL)
+	if (!ctl_run_folder(dir) || getenv("CGN_BIN") != NULL)
 		return;
 	if (!has_file(dir, "cgn-router")) { /* Build tree: build/X/src/ctl is beside build/X/bin. */
 		char bin[PATH_MAX + 16];

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -119,6 +120,9 @@ static void marks_leave_out_write_null_and_flatten(void **state)
 	assert_selected(&s, "node*{name=id role~} node_watts! reason?",
 		"{\"name\":\"a\",\"role\":\"decode\",\"node_watts\":7,\"reason\":\"why\"}");
 	assert_selected(&s, "node*{engines{name}}", "{\"engines\":[]}");
+	assert_selected(&s, "node_watts%", "{\"node_watts\":7}");
+	s.node_watts = NAN;
+	assert_selected(&s, "node_watts% node_watts", "{\"node_watts\":null}");
 }
 
 static void deprecated_fields_are_not_in_plain_style(void **state)

@@ -2,6 +2,8 @@
 /* pb_json, writing. */
 #include "base/pb/pb_json.h"
 
+#include <math.h>
+
 #include "base/codec/codec.h"
 #include "base/pb/pb_json_priv.h"
 
@@ -204,6 +206,15 @@ static bool is_retired(const ProtobufCFieldDescriptor *f, enum pb_json_style sty
 	return style == PB_JSON_PLAIN && (f->flags & PROTOBUF_C_FIELD_FLAG_DEPRECATED) != 0;
 }
 
+/* |f| is a double. */
+static bool is_nan(const ProtobufCMessage *m, const ProtobufCFieldDescriptor *f)
+{
+	double v;
+	CGN_MUST(f->type == PROTOBUF_C_TYPE_DOUBLE);
+	memcpy(&v, (const char *)m + f->offset, sizeof v);
+	return isnan(v);
+}
+
 static void field_put(struct json_out *o, const ProtobufCMessage *m, const ProtobufCFieldDescriptor *f,
 	struct how how)
 {
@@ -246,7 +257,7 @@ static void selection_take(struct cgn_str *rest, struct selected *out)
 	*rest = (struct cgn_str){rest->p + n + (n < rest->n), rest->n - n - (n < rest->n)};
 	name = cgn_str_split(&braces, '{');
 	out->inner = braces.p != NULL ? (struct cgn_str){braces.p, braces.n - 1} : (struct cgn_str){NULL, 0};
-	out->mark = name.n > 0 && strchr("*?!~", name.p[name.n - 1]) != NULL ? name.p[name.n - 1] : '\0';
+	out->mark = name.n > 0 && strchr("*?!~%", name.p[name.n - 1]) != NULL ? name.p[name.n - 1] : '\0';
 	name.n -= out->mark != '\0';
 	struct cgn_str behind = name, before = cgn_str_split(&behind, '=');
 	CGN_MUST(cgn_str_copyz(out->key, PB_JSON_NAME, before));
@@ -271,7 +282,7 @@ static void selected_put(struct json_out *o, const ProtobufCMessage *m, struct c
 			protobuf_c_message_descriptor_get_field_by_name(m->descriptor, s.field);
 		CGN_MUST(f != NULL);
 		bool set = is_written(m, f, s.mark == '?' || s.mark == '!' ? PB_JSON_PROTO3 : PB_JSON_PLAIN);
-		if (!set && s.mark != '!')
+		if ((!set && s.mark != '!') || (s.mark == '%' && is_nan(m, f)))
 			continue;
 		if (s.mark == '*') {
 			members_put(o, pointer_at((const char *)m + f->offset), how);

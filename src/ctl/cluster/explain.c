@@ -1,27 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* explain: shows routing decisions. The router sends them as JSON, which -o json prints unchanged. */
+/* explain: shows routing decisions. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "base/pb/pb.h"
 #include "cognitora/v1/control.pb-c.h"
-#include "ctl/ctl.h"
-#include "joint/ctl/client/client.h"
+#include "ctl/cluster/list.h"
 
-#define DEFAULT_TIMEOUT (10 * CGN_SEC)
-#define TEXT_LIMIT      ((size_t)1 << 20) /* Bytes of strings in one answer. */
+#define TEXT_LIMIT ((size_t)1 << 20) /* Bytes of strings in one answer. */
 
-static CGN_RC ask_explain(const struct ctl_args *a, Cognitora__V1__ExplainResponse **out, struct cgn_err *err)
+static CGN_RC ask_explain(const struct ctl_args *a, struct cgn_buf *out, struct cgn_err *err)
 {
 	char id[160] = "", session[160] = "";
 	const char *wanted = ctl_flag(a, "--session");
 	uint64_t last = 0;
 	Cognitora__V1__ExplainRequest rq = COGNITORA__V1__EXPLAIN_REQUEST__INIT;
-	struct ctl_call call = {.method = "Explain",
-		.answer = &cognitora__v1__explain_response__descriptor,
-		.request = &rq,
-		.first = out};
 	if (a->n_words > 0 &&
 		(a->words[0][0] == '\0' || !cgn_str_copyz(id, sizeof id, cgn_str_of(a->words[0]))))
 		return CGN_FAIL(err, INVALID, "the request id is empty or too long");
@@ -29,11 +22,10 @@ static CGN_RC ask_explain(const struct ctl_args *a, Cognitora__V1__ExplainRespon
 		return CGN_FAIL(err, INVALID,
 			"--session takes the id of a session; a request id cannot be given with it");
 	CGN_TRY(ctl_flag_u64(a, "--last", 1, 100, &last, err));
-	CGN_TRY(ctl_timeout(a, DEFAULT_TIMEOUT, &call.timeout, err));
 	rq.id = id;
 	rq.session = session;
 	rq.last = (uint32_t)last;
-	return ctl_client_call(a, CTL_ROUTER, &call, err);
+	return ctl_document_get(a, "Explain", &rq, PROTO_DOCUMENT_EXPLAIN, out, err);
 }
 
 /* ---- values ---- */
@@ -376,12 +368,12 @@ static CGN_RC list_print(struct view *w, struct json_val doc, struct cgn_err *er
 	return ctl_table_print(&t, false, err);
 }
 
-static CGN_RC print_answer(const struct ctl_args *a, const char *json, struct cgn_err *err)
+static CGN_RC print_answer(const struct ctl_args *a, struct cgn_str json, struct cgn_err *err)
 {
 	struct view w = {.colour = ctl_is_terminal(STDOUT_FILENO)};
 	struct json_val doc;
 	cgn_arena_init(&w.arena, TEXT_LIMIT);
-	cgn_rc rc = json_parse(cgn_str_of(json), &doc, NULL, err);
+	cgn_rc rc = json_parse(json, &doc, NULL, err);
 	if (cgn_ok(rc))
 		rc = a->n_words > 0 ? requests_print(&w, doc, err) : list_print(&w, doc, err);
 	cgn_arena_fini(&w.arena);
@@ -390,12 +382,8 @@ static CGN_RC print_answer(const struct ctl_args *a, const char *json, struct cg
 
 CGN_RC ctl_explain(const struct ctl_args *a, struct cgn_err *err)
 {
-	Cognitora__V1__ExplainResponse *rs = NULL;
-	CGN_TRY(ask_explain(a, &rs, err));
-	struct cgn_buf out = {0};
-	cgn_buf_fmt(&out, "%s\n", rs->json);
-	cgn_rc rc = a->json ? ctl_print(&out, err) : print_answer(a, rs->json, err);
-	cgn_buf_fini(&out);
-	pb_free(&rs);
-	return rc;
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf out = {0};
+	CGN_TRY(ask_explain(a, &out, err));
+	cgn_buf_char(&out, '\n');
+	return a->json ? ctl_print(&out, err) : print_answer(a, cgn_buf_view(&out), err);
 }

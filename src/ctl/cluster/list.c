@@ -79,25 +79,32 @@ static const char *json_alone(ProtobufCMessage *m)
 	return alone ? json : NULL;
 }
 
-CGN_RC ctl_document_show(const struct ctl_args *a, const char *method, enum proto_document_id id,
-	cgn_rc (*show)(struct json_val doc, struct cgn_err *err), struct cgn_err *err)
+CGN_RC ctl_document_get(const struct ctl_args *a, const char *method, const void *request,
+	enum proto_document_id id, struct cgn_buf *out, struct cgn_err *err)
 {
 	CGN_ON_EXIT(pb_free) ProtobufCMessage *rs = NULL;
-	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {0};
-	const Cognitora__V1__StatusRequest rq = COGNITORA__V1__STATUS_REQUEST__INIT;
-	struct json_val doc = {.type = JSON_NULL};
-	struct json_out j = json_out_to(&text);
+	struct json_out j = json_out_to(out);
 	struct ctl_call call = {.method = method,
 		.answer = proto_documents[id].type,
-		.request = &rq,
+		.request = request,
 		.first = &rs};
 	CGN_TRY(ctl_timeout(a, DEFAULT_TIMEOUT, &call.timeout, err));
 	CGN_TRY(ctl_client_call(a, CTL_ROUTER, &call, err));
 	const char *json = json_alone(rs);
 	if (json != NULL)
-		cgn_buf_putz(&text, json);
+		cgn_buf_putz(out, json);
 	else
 		proto_document_put(id, rs, &j);
+	return CGN_OK;
+}
+
+CGN_RC ctl_document_show(const struct ctl_args *a, const char *method, enum proto_document_id id,
+	cgn_rc (*show)(struct json_val doc, struct cgn_err *err), struct cgn_err *err)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {0};
+	const Cognitora__V1__StatusRequest rq = COGNITORA__V1__STATUS_REQUEST__INIT;
+	struct json_val doc = {.type = JSON_NULL};
+	CGN_TRY(ctl_document_get(a, method, &rq, id, &text, err));
 	if (a->json) {
 		cgn_buf_char(&text, '\n');
 		return ctl_print(&text, err);

@@ -16,6 +16,9 @@ struct ctl_list_column {
 	const char *key, *header;
 	enum ctl_list_kind kind;
 };
+/* Ask the router for a document by |method|, and append it as JSON. */
+CGN_RC ctl_document_get(const struct ctl_args *a, const char *method, const void *request,
+	enum proto_document_id id, struct cgn_buf *out, struct cgn_err *err);
 /* Ask the router for a document by |method|, whose request has no fields, and print it: as JSON for -o json, else by |show|,
  * which gets the JSON. */
 CGN_RC ctl_document_show(const struct ctl_args *a, const char *method, enum proto_document_id id,

@@ -16,6 +16,8 @@
 #include "base/core/buf.h"
 #include "base/core/err.h"
 #include "base/core/str.h"
+#include "base/pb/pb_tree.h"
+#include "cognitora/v1/control.pb-c.h"
 #include "policy/route/chooser/chooser.h"
 #include "policy/route/quote/quote.h"
 
@@ -30,13 +32,13 @@
 #define EXPLAIN_BRIEF    ((size_t)4096) /* Bytes of the response header, at most. */
 
 enum explain_field {
-#define FIELD(id, kind, group, name) EXPLAIN_##id,
+#define FIELD(id, kind, member) EXPLAIN_##id,
 #include "policy/route/explain/fields.def"
 #undef FIELD
 	EXPLAIN_FIELDS
 };
 enum explain_phase {
-#define PHASE(id, name) EXPLAIN_PHASE_##id,
+#define PHASE(id, member) EXPLAIN_PHASE_##id,
 #include "policy/route/explain/phases.def"
 #undef PHASE
 	EXPLAIN_PHASES
@@ -193,9 +195,10 @@ void explain_ring_find(const struct explain_ring *r, struct cgn_str id, size_t m
 void explain_ring_last(const struct explain_ring *r, struct cgn_str session, size_t most,
 	struct cgn_buf *out);
 
-/* Write the entries found in |n| rings as a JSON array of at most |most| requests, newest first; with |brief|
- * without the decisions. Return false when there is no memory. */
-bool explain_write(const struct cgn_buf *found, size_t n, size_t most, bool brief, struct cgn_buf *out);
+/* Add the entries found in |n| rings to |to|, which |t| made, as at most |most| requests, newest first; with |brief|
+ * without the choices of their tries. Without memory |t| is bad. */
+void explain_fill(const struct cgn_buf *found, size_t n, size_t most, bool brief, struct pb_tree *t,
+	Cognitora__V1__ExplainResponse *to);
 double explain_ttft_ms(const struct explain_cand *c);        /* Return the predicted time to first token. */
 size_t explain_count(const struct cgn_buf *found, size_t n); /* Return the number of entries in |found|. */
 /* Write one decision on one line of at most EXPLAIN_BRIEF visible ASCII bytes, with as many candidates as

@@ -1,90 +1,57 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* write: entries as JSON, and one decision on one line. */
+/* write: entries as messages, and one decision on one line. */
+#include <math.h>
 #include <stdlib.h>
 
 #include "base/core/utc.h"
-#include "base/json/json.h"
+#include "base/pb/pb_json.h"
 #include "policy/route/explain/explain_priv.h"
 
-static const struct {
-	bool real;
-	const char *group, *name;
-} fields[EXPLAIN_FIELDS] = {
-#define KIND_U                       false
-#define KIND_F                       true
-#define FIELD(id, kind, group, name) {KIND_##kind, group, name},
-#include "policy/route/explain/fields.def"
-#undef FIELD
-};
+#define BRIEF_LIMIT ((size_t)64 << 10) /* Bytes of the message of one decision. */
+/* Members of ExplainedTry in the response header: those of /explain, but for a candidate's zeros. */
+#define BRIEF                                                                                                                                  \
+	"leg try policy verdict node? unit over? margin% blocks common_blocks block_tokens prompt_tokens chain? took_us choice*{"              \
+	"split{chosen by whole{node? cost_ms} pair{prefill? decode? cost_ms} continues{node? cost_ms} moved_tokens transfer_ms} "              \
+	"peers?{peer left by ttft_ms held_blocks price% joules%} candidates{node why? held_blocks? reuse_blocks? inflight? others? decoding? " \
+	"queued_tokens? score? joules? ttft_ms} candidates_left_out=candidates_not_kept?}"
+
 static const char *const whys[EXPLAIN_WHYS] = {"eligible", "full", "tried", "breaker", "role", "handoff",
 	"energy"};
-static const char *const phases[EXPLAIN_PHASES] = {
-#define PHASE(id, name) name,
-#include "policy/route/explain/phases.def"
-#undef PHASE
-};
 static const char *const verdicts[] = {"picked", "nobody", "all_full"};
 static const char *const units[EXPLAIN_UNITS] = {"score", "ms", "requests", "turn"};
 
-/* Six digits: a float has no more. */
-static void put_real(struct json_out *j, const char *key, double v)
+/* Round to six digits: a float has no more. */
+static double six_digits(double v)
 {
 	char text[32];
-	int n = snprintf(text, sizeof text, "%.6g", v);
-	json_key(j, key);
-	if (v - v == 0) /* Finite. */
-		json_put_raw(j, (struct cgn_str){text, (size_t)n});
-	else
-		json_put_null(j);
+	(void)snprintf(text, sizeof text, "%.6g", v);
+	return isfinite(v) ? strtod(text, NULL) : v;
 }
 
-static void put_time(struct json_out *j, const char *key, uint64_t ms)
+static char *time_text(struct pb_tree *t, uint64_t ms)
 {
 	char day[32], text[48];
 	(void)cgn_utc_text((int64_t)(ms / 1000), "%Y-%m-%dT%H:%M:%S", day, sizeof day);
-	(void)snprintf(text, sizeof text, "%s.%03uZ", day, (unsigned)(ms % 1000));
-	json_key_z(j, key, text);
+	int n = snprintf(text, sizeof text, "%s.%03uZ", day, (unsigned)(ms % 1000));
+	return pb_tree_text(t, (struct cgn_str){text, (size_t)n});
 }
 
 /* ---- a decision ---- */
 
-static void put_number(struct json_out *j, const struct explain_cand *c, size_t i)
+static void cand_fill(struct pb_tree *t, const struct explain_cand *c, Cognitora__V1__ExplainedCandidate *to)
 {
-	if (fields[i].real)
-		put_real(j, fields[i].name, (double)c->v[i].f);
-	else
-		json_key_u64(j, fields[i].name, c->v[i].u);
-}
-
-static void cand_json(struct json_out *j, const struct explain_cand *c, bool cand_is_picked)
-{
-	const char *group = NULL;
-	json_open(j, '{');
-	json_key_str(j, "node", c->node);
-	json_key_z(j, "why", cand_is_picked ? "won" : whys[c->why]);
-	for (size_t i = 0; i < EXPLAIN_FIELDS; i++) {
-		if (fields[i].group != group && group != NULL)
-			json_close(j, '}');
-		if (fields[i].group != group && fields[i].group != NULL) {
-			json_key_open(j, fields[i].group, '{');
-		}
-		group = fields[i].group;
-		put_number(j, c, i);
-	}
-	if (group != NULL)
-		json_close(j, '}');
-	json_close(j, '}');
-}
-
-static void shadow_json(struct json_out *j, const struct explain_shadow *s)
-{
-	json_open(j, '{');
-	json_key_z(j, "policy", s->policy);
-	json_key_str(j, "node", s->node);
-	json_key_bool(j, "agrees", s->agrees);
-	put_real(j, "regret_ms", (double)s->regret_ms);
-	json_key_u64(j, "held_blocks", s->held);
-	json_close(j, '}');
+	to->node = pb_tree_text(t, c->node);
+	to->why = pb_text(whys[c->why]);
+	to->held_by_tier = PB_NEW(t, explained_tiers);
+	to->terms = PB_NEW(t, explained_terms);
+	to->predicted_ms = PB_NEW(t, explained_costs);
+	if (t->bad)
+		return; /* |to| and its parts may be the same spare message. */
+#define VALUE_U(v)              v.u
+#define VALUE_F(v)              six_digits((double)v.f)
+#define FIELD(id, kind, member) to->member = VALUE_##kind(c->v[EXPLAIN_##id]);
+#include "policy/route/explain/fields.def"
+#undef FIELD
 }
 
 double explain_ttft_ms(const struct explain_cand *c)
@@ -93,147 +60,111 @@ double explain_ttft_ms(const struct explain_cand *c)
 		(double)c->v[EXPLAIN_FETCH].f;
 }
 
-static bool cand_is_picked(const struct explain_decision *d, size_t i)
+/* Describe a shape on the node |node|, or on two; empty: no node. */
+static Cognitora__V1__ExplainedShape *shape_new(struct pb_tree *t, struct cgn_str node,
+	struct cgn_str prefill, struct cgn_str decode, float ms)
 {
-	return i == 0 && d->verdict == ROUTE_PICKED;
+	Cognitora__V1__ExplainedShape *to = PB_NEW(t, explained_shape);
+	to->node = pb_tree_text(t, node);
+	to->prefill = pb_tree_text(t, prefill);
+	to->decode = pb_tree_text(t, decode);
+	to->cost_ms = six_digits((double)ms);
+	return to;
 }
 
-static void decision_head(struct json_out *j, const struct explain_decision *d)
+static void split_fill(struct pb_tree *t, const struct explain_split *s, Cognitora__V1__ExplainedSplit *to)
+{
+	to->chosen = pb_text(s->shape);
+	to->by = pb_text(s->why);
+	to->whole = shape_new(t, s->whole, CGN_STR(""), CGN_STR(""), s->whole_ms);
+	to->pair = shape_new(t, CGN_STR(""), s->prefill, s->decode, s->pair_ms);
+	to->continues = shape_new(t, s->continues, CGN_STR(""), CGN_STR(""), s->continues_ms);
+	to->moved_tokens = s->moved_tokens;
+	to->transfer_ms = six_digits((double)s->transfer_ms);
+}
+
+static void peer_fill(struct pb_tree *t, const struct explain_peer *p, Cognitora__V1__ExplainedPeer *to)
+{
+	to->peer = pb_tree_text(t, p->peer);
+	to->left = p->left;
+	to->by = pb_text(p->by);
+	to->ttft_ms = six_digits((double)p->ttft_ms);
+	to->held_blocks = p->held;
+	to->price = p->price >= 0 ? (double)p->price : (double)NAN;
+	to->joules = p->joules >= 0 ? six_digits((double)p->joules) : (double)NAN;
+}
+
+static void shadow_fill(struct pb_tree *t, const struct explain_shadow *s, Cognitora__V1__ExplainedShadow *to)
+{
+	to->policy = pb_text(s->policy);
+	to->node = pb_tree_text(t, s->node);
+	to->agrees = s->agrees;
+	to->regret_ms = six_digits((double)s->regret_ms);
+	to->held_blocks = s->held;
+}
+
+static void choice_fill(struct pb_tree *t, const struct explain_decision *d,
+	Cognitora__V1__ExplainedChoice *to)
+{
+	if (d->split.shape != NULL)
+		split_fill(t, &d->split, to->split = PB_NEW(t, explained_split));
+	for (size_t i = 0; i < d->n_peers; i++)
+		peer_fill(t, &d->peers[i], PB_ADD(t, to, peers, explained_peer));
+	for (size_t i = 0; i < d->n; i++)
+		cand_fill(t, &d->cands[i], PB_ADD(t, to, candidates, explained_candidate));
+	if (d->verdict == ROUTE_PICKED && d->n > 0 && !t->bad)
+		to->candidates[0]->why = pb_text("won");
+	to->candidates_not_kept = d->n_all > d->n ? d->n_all - (uint32_t)d->n : 0;
+	for (size_t i = 0; i < d->n_shadows; i++)
+		shadow_fill(t, &d->shadows[i], PB_ADD(t, to, shadows, explained_shadow));
+}
+
+static void decision_fill(struct pb_tree *t, const struct explain_decision *d, bool brief,
+	Cognitora__V1__ExplainedTry *to)
 {
 	char digest[24];
+	bool picked = d->verdict == ROUTE_PICKED && d->n > 0;
+	bool compared = picked && d->n > 1 && d->unit != EXPLAIN_TURN && d->cands[1].why == EXPLAIN_ELIGIBLE;
 	(void)snprintf(digest, sizeof digest, "%016llx", (unsigned long long)d->chain);
-	json_key_z(j, "leg", d->attempt == 0 ? "prefill" : "answer");
-	json_key_u64(j, "try", d->attempt);
-	json_key_z(j, "policy", d->policy);
-	json_key_z(j, "verdict", verdicts[d->verdict]);
-	if (d->verdict == ROUTE_PICKED && d->n > 0)
-		json_key_str(j, "node", d->cands[0].node);
-	json_key_z(j, "unit", units[d->unit]);
-	if (d->verdict == ROUTE_PICKED && d->n > 1 && d->unit != EXPLAIN_TURN &&
-		d->cands[1].why == EXPLAIN_ELIGIBLE) {
-		json_key_str(j, "over", d->cands[1].node);
-		put_real(j, "margin", (double)d->margin);
-	}
-	json_key_u64(j, "blocks", d->blocks);
-	json_key_u64(j, "common_blocks", d->common);
-	json_key_u64(j, "block_tokens", d->block_tokens);
-	json_key_u64(j, "prompt_tokens", d->prompt_tokens);
-	if (d->chain != 0)
-		json_key_z(j, "chain", digest);
-	put_real(j, "took_us", (double)d->took_ns / 1e3);
-}
-
-/* Write the cost of one shape; its nodes in |a| and |b| (NULL: one node). */
-static void shape_json(struct json_out *j, const char *key, const char *first, struct cgn_str a,
-	const char *second, struct cgn_str b, float ms)
-{
-	json_key_open(j, key, '{');
-	if (a.n > 0)
-		json_key_str(j, first, a);
-	if (second != NULL && b.n > 0)
-		json_key_str(j, second, b);
-	put_real(j, "cost_ms", (double)ms);
-	json_close(j, '}');
-}
-
-static void split_json(struct json_out *j, const struct explain_split *s)
-{
-	json_key_open(j, "split", '{');
-	json_key_z(j, "chosen", s->shape);
-	json_key_z(j, "by", s->why);
-	shape_json(j, "whole", "node", s->whole, NULL, s->whole, s->whole_ms);
-	shape_json(j, "pair", "prefill", s->prefill, "decode", s->decode, s->pair_ms);
-	shape_json(j, "continues", "node", s->continues, NULL, s->continues, s->continues_ms);
-	json_key_u64(j, "moved_tokens", s->moved_tokens);
-	put_real(j, "transfer_ms", (double)s->transfer_ms);
-	json_close(j, '}');
-}
-
-/* Write the peers, if the request could leave for any. */
-static void peers_json(struct json_out *j, const struct explain_decision *d)
-{
-	if (d->n_peers == 0)
-		return;
-	json_key_open(j, "peers", '[');
-	for (size_t i = 0; i < d->n_peers; i++) {
-		const struct explain_peer *p = &d->peers[i];
-		json_open(j, '{');
-		json_key_str(j, "peer", p->peer);
-		json_key_bool(j, "left", p->left);
-		json_key_z(j, "by", p->by);
-		put_real(j, "ttft_ms", (double)p->ttft_ms);
-		json_key_u64(j, "held_blocks", p->held);
-		if (p->price >= 0)
-			json_key_f64(j, "price", (double)p->price);
-		if (p->joules >= 0)
-			put_real(j, "joules", (double)p->joules);
-		json_close(j, '}');
-	}
-	json_close(j, ']');
-}
-
-static void decision_json(struct json_out *j, const struct explain_decision *d, bool brief)
-{
-	json_open(j, '{');
-	put_time(j, "at", d->at_ms);
-	decision_head(j, d);
-	if (brief) {
-		json_close(j, '}');
-		return;
-	}
-	if (d->split.shape != NULL)
-		split_json(j, &d->split);
-	peers_json(j, d);
-	json_key_open(j, "candidates", '[');
-	for (size_t i = 0; i < d->n; i++)
-		cand_json(j, &d->cands[i], cand_is_picked(d, i));
-	json_close(j, ']');
-	json_key_u64(j, "candidates_not_kept", d->n_all > d->n ? d->n_all - d->n : 0);
-	json_key_open(j, "shadows", '[');
-	for (size_t i = 0; i < d->n_shadows; i++)
-		shadow_json(j, &d->shadows[i]);
-	json_close(j, ']');
-	json_close(j, '}');
-}
-
-static void brief_cand(struct json_out *j, const struct explain_cand *c)
-{
-	json_open(j, '{');
-	json_key_str(j, "node", c->node);
-	if (c->why != EXPLAIN_ELIGIBLE)
-		json_key_z(j, "why", whys[c->why]);
-	for (size_t i = 0; i < EXPLAIN_FIELDS; i++)
-		if (c->v[i].u != 0 && fields[i].group == NULL)
-			put_number(j, c, i);
-	put_real(j, "ttft_ms", explain_ttft_ms(c));
-	json_close(j, '}');
-}
-
-static void brief_with(const struct explain_decision *d, size_t n, struct cgn_buf *out)
-{
-	struct json_out j = json_out_to(out);
-	json_open(&j, '{');
-	decision_head(&j, d);
-	if (d->split.shape != NULL)
-		split_json(&j, &d->split);
-	peers_json(&j, d);
-	json_key_open(&j, "candidates", '[');
-	for (size_t i = 0; i < n; i++)
-		brief_cand(&j, &d->cands[i]);
-	json_close(&j, ']');
-	if (d->n_all > n)
-		json_key_u64(&j, "candidates_left_out", d->n_all - n);
-	json_close(&j, '}');
+	to->at = time_text(t, d->at_ms);
+	to->leg = pb_text(d->attempt == 0 ? "prefill" : "answer");
+	to->try_ = d->attempt;
+	to->policy = pb_text(d->policy);
+	to->verdict = pb_text(verdicts[d->verdict]);
+	to->node = picked ? pb_tree_text(t, d->cands[0].node) : to->node;
+	to->unit = pb_text(units[d->unit]);
+	to->over = compared ? pb_tree_text(t, d->cands[1].node) : to->over;
+	to->margin = compared ? six_digits((double)d->margin) : (double)NAN;
+	to->blocks = d->blocks;
+	to->common_blocks = d->common;
+	to->block_tokens = d->block_tokens;
+	to->prompt_tokens = d->prompt_tokens;
+	to->chain = d->chain != 0 ? pb_tree_text(t, cgn_str_of(digest)) : to->chain;
+	to->took_us = six_digits((double)d->took_ns / 1e3);
+	if (!brief)
+		choice_fill(t, d, to->choice = PB_NEW(t, explained_choice));
 }
 
 /* Node ids are visible ASCII; the other texts are constants. */
 void explain_brief(const struct explain_decision *d, struct cgn_buf *out)
 {
-	size_t n = d->n + 1;
-	do {
+	CGN_ON_EXIT(pb_tree_fini) struct pb_tree t;
+	Cognitora__V1__ExplainedTry to = COGNITORA__V1__EXPLAINED_TRY__INIT;
+	pb_tree_init(&t, BRIEF_LIMIT);
+	decision_fill(&t, d, false, &to);
+	out->bad = out->bad || t.bad;
+	for (size_t i = 0; i < d->n && !t.bad; i++) {
+		to.choice->candidates[i]->ttft_ms = six_digits(explain_ttft_ms(&d->cands[i]));
+		if (d->cands[i].why == EXPLAIN_ELIGIBLE)
+			to.choice->candidates[i]->why = pb_text("");
+	}
+	for (size_t n = d->n + 1; n-- > 0 && !out->bad && (n == d->n || out->n > EXPLAIN_BRIEF);) {
+		struct json_out j = json_out_to(out);
 		out->n = 0;
-		brief_with(d, --n, out);
-	} while (out->n > EXPLAIN_BRIEF && n > 0 && !out->bad);
+		to.choice->n_candidates = n;
+		to.choice->candidates_not_kept = d->n_all > n ? d->n_all - (uint32_t)n : 0;
+		pb_json_select(&j, &to, BRIEF);
+	}
 }
 
 /* ---- requests ---- */
@@ -319,119 +250,113 @@ static struct found *found_gather(const struct cgn_buf *found, size_t n, size_t 
 	return v;
 }
 
-static void end_json(struct json_out *j, const struct explain_end *e)
+/* Return the quote of |figure| beside what the request took; NULL: there is none. */
+static Cognitora__V1__ExplainedQuote *quote_new(struct pb_tree *t, const struct explain_end *e,
+	enum quote_figure figure)
 {
-	json_key_u64(j, "status", e->status);
-	json_key_z(j, "outcome", e->outcome);
-	json_key_str(j, "node", e->node);
-	json_key_u64(j, "tries", e->tries);
-	json_key_bool(j, "direct", e->direct);
-	json_key_bool(j, "stream", e->stream);
-	if (e->session.n > 0) {
-		json_key_str(j, "session", e->session);
-		json_key_u64(j, "turn", e->turn);
-	}
-	if (e->has_prompt) {
-		json_key_u64(j, "prompt_tokens", e->prompt_tokens);
-		json_key_u64(j, "completion_tokens", e->answer_tokens);
-	}
-	put_real(j, "total_ms", (double)e->total_us / 1e3);
-	json_key_open(j, "phases_ms", '{');
-	for (size_t i = 0; i < EXPLAIN_PHASES; i++)
-		put_real(j, phases[i], (double)e->phase_us[i] / 1e3);
-	json_close(j, '}');
+	const struct explain_quoted *q = &e->quoted[figure];
+	double scale = quote_figure_scale(figure);
+	if (!(q->high >= 0))
+		return NULL;
+	Cognitora__V1__ExplainedQuote *to = PB_NEW(t, explained_quote);
+	to->low = six_digits((double)q->low * scale);
+	to->expected = six_digits((double)q->expected * scale);
+	to->high = six_digits((double)q->high * scale);
+	to->actual = q->actual >= 0 ? six_digits((double)q->actual * scale) : (double)NAN;
+	return to;
 }
 
-/* Write the quote beside what the request took. */
-static void quoted_json(struct json_out *j, const struct explain_end *e)
+static void quotes_fill(struct pb_tree *t, const struct explain_end *e, Cognitora__V1__ExplainedQuotes *to)
 {
-	json_key_open(j, "quote", '{');
-	for (unsigned f = 0; f < QUOTE_FIGURES; f++) {
-		const struct explain_quoted *q = &e->quoted[f];
-		double scale = quote_figure_scale((enum quote_figure)f);
-		if (!(q->high >= 0))
-			continue;
-		json_key_open(j, quote_figure_member((enum quote_figure)f), '{');
-		put_real(j, "low", (double)q->low * scale);
-		put_real(j, "expected", (double)q->expected * scale);
-		put_real(j, "high", (double)q->high * scale);
-		if (q->actual >= 0)
-			put_real(j, "actual", (double)q->actual * scale);
-		json_close(j, '}');
-	}
-	json_close(j, '}');
+	to->ttft_ms = quote_new(t, e, QUOTE_TTFT);
+	to->finish_ms = quote_new(t, e, QUOTE_FINISH);
+	to->cost = quote_new(t, e, QUOTE_COST);
+	to->joules = quote_new(t, e, QUOTE_JOULES);
 }
 
-/* Write predicted and actual values. |last|: the decision that led to the answer; |e| NULL: the request has
- * not ended. */
-static void predictions_json(struct json_out *j, const struct explain_decision *last,
-	const struct explain_end *e)
+static void end_fill(struct pb_tree *t, const struct explain_end *e, Cognitora__V1__ExplainedEnd *to)
 {
-	json_key_open(j, "cached_tokens", '{');
-	if (e != NULL && e->has_cached) {
-		json_key_u64(j, "predicted", e->cached_predicted);
-		json_key_u64(j, "actual", e->cached);
+	to->status = e->status;
+	to->outcome = pb_text(e->outcome);
+	to->node = pb_tree_text(t, e->node);
+	to->tries = e->tries;
+	to->direct = e->direct;
+	to->stream = e->stream;
+	to->total_ms = six_digits((double)e->total_us / 1e3);
+	Cognitora__V1__ExplainedTurn *turn = e->session.n > 0 ? PB_NEW(t, explained_turn) : NULL;
+	if (turn != NULL) {
+		turn->session = pb_tree_text(t, e->session);
+		turn->turn = e->turn;
 	}
-	json_close(j, '}');
-	json_key_open(j, "ttft_ms", '{');
-	if (last != NULL && last->verdict == ROUTE_PICKED && last->n > 0)
-		put_real(j, "predicted", explain_ttft_ms(&last->cands[0]));
-	if (e != NULL && e->first_us > 0) {
-		put_real(j, "actual", (double)e->first_us / 1e3);
-		put_real(j, "with_queue_and_retries", (double)e->ttft_us / 1e3);
+	Cognitora__V1__ExplainedUsage *usage = e->has_prompt ? PB_NEW(t, explained_usage) : NULL;
+	if (usage != NULL) {
+		usage->prompt_tokens = e->prompt_tokens;
+		usage->completion_tokens = e->answer_tokens;
 	}
-	json_close(j, '}');
+	Cognitora__V1__ExplainedPhases *phases = PB_NEW(t, explained_phases);
+	to->turn = turn;
+	to->usage = usage;
+	to->phases_ms = phases;
+	quotes_fill(t, e, to->quote = PB_NEW(t, explained_quotes));
+#define PHASE(id, member) phases->member = six_digits((double)e->phase_us[EXPLAIN_PHASE_##id] / 1e3);
+#include "policy/route/explain/phases.def"
+#undef PHASE
 }
 
-static void request_json(struct json_out *j, const struct found *v, size_t n, bool brief)
+/* |e| NULL: the request has not ended. */
+static void cached_fill(const struct explain_end *e, Cognitora__V1__ExplainedCached *to)
+{
+	bool known = e != NULL && e->has_cached;
+	to->predicted = known ? e->cached_predicted : (double)NAN;
+	to->actual = known ? e->cached : (double)NAN;
+}
+
+/* |last|: the decision that led to the answer. */
+static void first_fill(const struct explain_decision *last, const struct explain_end *e,
+	Cognitora__V1__ExplainedFirst *to)
+{
+	bool picked = last->verdict == ROUTE_PICKED && last->n > 0, came = e != NULL && e->first_us > 0;
+	to->predicted = picked ? six_digits(explain_ttft_ms(&last->cands[0])) : (double)NAN;
+	to->actual = came ? six_digits((double)e->first_us / 1e3) : (double)NAN;
+	to->with_queue_and_retries = came ? six_digits((double)e->ttft_us / 1e3) : (double)NAN;
+}
+
+static void request_fill(struct pb_tree *t, const struct found *v, size_t n, bool brief,
+	Cognitora__V1__ExplainedRequest *to)
 {
 	struct explain_decision d = {.n = 0};
 	struct explain_end e;
-	bool ended = v[n - 1].h->kind == EXPLAIN_ENDED, decided = false;
-	struct cgn_str model;
-	if (ended)
-		explain_get_end(v[n - 1].h, &e);
-	json_open(j, '{');
-	json_key_str(j, "id", explain_id_of(v[0].h));
-	put_time(j, "at", v[0].h->at_ms);
-	json_key_open(j, "tries", '[');
+	bool ended = v[n - 1].h->kind == EXPLAIN_ENDED;
+	to->id = pb_tree_text(t, explain_id_of(v[0].h));
+	to->at = time_text(t, v[0].h->at_ms);
 	for (size_t i = 0; i < n; i++) {
 		if (v[i].h->kind != EXPLAIN_DECIDED)
 			continue;
 		explain_get_decision(v[i].h, &d);
-		decision_json(j, &d, brief);
-		decided = true;
+		decision_fill(t, &d, brief, PB_ADD(t, to, tries, explained_try));
 	}
-	json_close(j, ']');
-	model = ended ? e.model : d.model;
-	json_key_str(j, "model", model);
-	json_key_bool(j, "in_flight", !ended);
-	predictions_json(j, decided ? &d : NULL, ended ? &e : NULL);
+	to->in_flight = !ended;
 	if (ended) {
-		json_key_open(j, "end", '{');
-		end_json(j, &e);
-		quoted_json(j, &e);
-		json_close(j, '}');
+		explain_get_end(v[n - 1].h, &e);
+		end_fill(t, &e, to->end = PB_NEW(t, explained_end));
 	}
-	json_close(j, '}');
+	to->model = pb_tree_text(t, ended ? e.model : d.model);
+	cached_fill(ended ? &e : NULL, to->cached_tokens = PB_NEW(t, explained_cached));
+	first_fill(&d, ended ? &e : NULL, to->ttft_ms = PB_NEW(t, explained_first));
 }
 
-bool explain_write(const struct cgn_buf *found, size_t n, size_t most, bool brief, struct cgn_buf *out)
+void explain_fill(const struct cgn_buf *found, size_t n, size_t most, bool brief, struct pb_tree *t,
+	Cognitora__V1__ExplainResponse *to)
 {
 	size_t count, begin = 0;
-	struct json_out j = json_out_to(out);
 	struct found *v = found_gather(found, n, &count);
-	if (v == NULL)
-		return false;
-	json_open(&j, '[');
-	for (size_t done = 0; begin < count && done < most; done++) {
+	t->bad = t->bad || v == NULL;
+	while (v != NULL && begin < count && to->n_requests < most && !t->bad) {
 		size_t end = begin + 1;
 		while (end < count && same_request(&v[begin], &v[end]))
 			end++;
-		request_json(&j, v + begin, end - begin, brief);
+		request_fill(t, v + begin, end - begin, brief, PB_ADD(t, to, requests, explained_request));
 		begin = end;
 	}
-	json_close(&j, ']');
 	free(v);
-	return !out->bad;
 }

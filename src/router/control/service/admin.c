@@ -126,6 +126,5 @@ const struct svc_admin_route router_admin_routes[] = {
 	{"GET", "/index", index_get, ACTION_STATUS_READ},
 	{"GET", "/usage", router_admin_usage, ACTION_USAGE_READ},
 	{"GET", "/keys", router_admin_keys, ACTION_USAGE_READ},
-	{"GET", "/explain", router_admin_explain, ACTION_EXPLAIN_READ},
 	{"GET", "/explain/*", router_admin_explain, ACTION_EXPLAIN_READ}};
 const size_t router_n_admin_routes = CGN_COUNT(router_admin_routes);

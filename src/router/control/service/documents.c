@@ -6,11 +6,10 @@
 #include "router/request/admission/admission.h"
 #include "router/request/calibration/calibration.h"
 
-#define DOCUMENT_LIMIT ((size_t)16 << 20) /* Bytes of one message. */
-
-/* |path| has the query of a GET. */
-static CGN_RC document_fill(enum proto_document_id id, struct router *r, struct cgn_str path,
-	struct pb_tree *t, void *message, struct cgn_err *err)
+/* Returns false where |reply| has the answer, or gets it later. |h| and |reply| are those of a GET; NULL: a call
+ * of gRPC asks, which is for documents without a query. */
+static bool document_fill(enum proto_document_id id, struct router *r, const struct http_head *h,
+	struct pb_tree *t, void *message, struct svc_admin_reply *reply)
 {
 	switch (id) {
 	case PROTO_DOCUMENT_NODES:
@@ -36,21 +35,14 @@ static CGN_RC document_fill(enum proto_document_id id, struct router *r, struct 
 		router_tenants_fill(r, t, message);
 		break;
 	case PROTO_DOCUMENT_SESSIONS:
-		return router_sessions_fill(r, path, t, message, err);
+		return router_sessions_fill(r, h->path, t, message, reply);
+	case PROTO_DOCUMENT_EXPLAIN:
+		router_admin_explain(r, h, (struct cgn_str){0}, reply);
+		return false;
 	case PROTO_DOCUMENTS:
 		break;
 	}
-	return CGN_OK;
-}
-
-/* Build the message in |t|. CGN_NO_MEMORY, CGN_INVALID and CGN_NOT_FOUND say why not. */
-static CGN_RC document_build(enum proto_document_id id, struct router *r, struct cgn_str path,
-	struct pb_tree *t, void **message, struct cgn_err *err)
-{
-	pb_tree_init(t, DOCUMENT_LIMIT);
-	*message = pb_tree_new(t, proto_documents[id].type);
-	CGN_TRY(document_fill(id, r, path, t, *message, err));
-	return t->bad ? CGN_FAIL(err, NO_MEMORY, "no memory for the document") : CGN_OK;
+	return true;
 }
 
 static enum proto_document_id document_find(struct cgn_str path)
@@ -62,6 +54,16 @@ static enum proto_document_id document_find(struct cgn_str path)
 	return id;
 }
 
+void router_document_reply(enum proto_document_id id, const struct pb_tree *t, const void *message,
+	struct svc_admin_reply *reply)
+{
+	struct json_out j = json_out_to(&reply->body);
+	if (t->bad)
+		svc_admin_error(reply, 503, "no_memory", "no memory for the document");
+	else
+		proto_document_put(id, message, &j);
+}
+
 void router_document_get(void *state, const struct http_head *h, struct cgn_str body,
 	struct svc_admin_reply *reply)
 {
@@ -70,19 +72,11 @@ void router_document_get(void *state, const struct http_head *h, struct cgn_str 
 	CGN_LIVE(r, ROUTER_TAG);
 	struct cgn_str rest = h->path, path = cgn_str_split(&rest, '?');
 	enum proto_document_id id = document_find(path);
-	struct json_out j = json_out_to(&reply->body);
 	CGN_ON_EXIT(pb_tree_fini) struct pb_tree t;
-	void *message;
-	struct cgn_err err;
-	cgn_rc rc = document_build(id, r, h->path, &t, &message, &err);
-	if (cgn_ok(rc))
-		proto_document_put(id, message, &j);
-	else
-		svc_admin_error(reply, rc.code == CGN_NO_MEMORY ? 503 : cgn_code_http(rc.code),
-			rc.code == CGN_INVALID             ? "bad_query"
-				: rc.code == CGN_NOT_FOUND ? "no_record"
-							   : "no_memory",
-			err.msg);
+	pb_tree_init(&t, ROUTER_DOCUMENT_LIMIT);
+	void *message = pb_tree_new(&t, proto_documents[id].type);
+	if (document_fill(id, r, h, &t, message, reply))
+		router_document_reply(id, &t, message, reply);
 }
 
 /* cgn-ctl of the release before reads the document as JSON, from the field "json". */
@@ -98,18 +92,25 @@ static void json_fill(enum proto_document_id id, void *message, struct cgn_buf *
 	memcpy((char *)message + f->offset, &z, sizeof z);
 }
 
-void router_document_send(struct router_call *k, enum proto_document_id id)
+void router_document_finish(struct router_call *k, enum proto_document_id id, const struct pb_tree *t,
+	void *message)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf json = {0};
-	CGN_ON_EXIT(pb_tree_fini) struct pb_tree t;
-	void *message;
-	struct cgn_err err;
-	cgn_rc rc = document_build(id, k->r, (struct cgn_str){0}, &t, &message, &err);
-	if (cgn_ok(rc))
+	if (!t->bad)
 		json_fill(id, message, &json);
-	if (json.bad)
-		rc = CGN_FAIL(&err, NO_MEMORY, "no memory for the document");
-	if (cgn_ok(rc))
-		router_call_send(k, message);
-	router_call_finish(k, rc.code, cgn_ok(rc) ? "" : err.msg);
+	if (t->bad || json.bad) {
+		router_call_finish(k, CGN_NO_MEMORY, "no memory for the document");
+		return;
+	}
+	router_call_send(k, message);
+	router_call_finish(k, CGN_FINE, "");
+}
+
+void router_document_send(struct router_call *k, enum proto_document_id id)
+{
+	CGN_ON_EXIT(pb_tree_fini) struct pb_tree t;
+	pb_tree_init(&t, ROUTER_DOCUMENT_LIMIT);
+	void *message = pb_tree_new(&t, proto_documents[id].type);
+	(void)document_fill(id, k->r, NULL, &t, message, NULL);
+	router_document_finish(k, id, &t, message);
 }

@@ -7,17 +7,25 @@
 #include "policy/node/proto/document.h"
 #include "router/control/service/service_priv.h"
 
+#define ROUTER_DOCUMENT_LIMIT ((size_t)16 << 20) /* Bytes of one message. */
+
 /* Fill a message, which |t| made; a part that |t| has no memory for marks it bad. Texts and messages may be |r|'s. */
 void router_status_fill(struct router *r, struct pb_tree *t,
 	Cognitora__V1__StatusResponse *to); /* status.c */
 void router_models_fill(struct router *r, struct pb_tree *t, Cognitora__V1__ModelList *to);
 void router_tenants_fill(struct router *r, struct pb_tree *t, Cognitora__V1__Tenants *to); /* usage.c */
-/* sessions_query.c: |path| has the query. CGN_INVALID: the query is wrong; CGN_NOT_FOUND: no sessions are kept. */
-CGN_RC router_sessions_fill(struct router *r, struct cgn_str path, struct pb_tree *t,
-	Cognitora__V1__Sessions *to, struct cgn_err *err);
+/* |path| has the query. Return false where |reply| has the answer. */
+bool router_sessions_fill(struct router *r, struct cgn_str path, struct pb_tree *t,
+	Cognitora__V1__Sessions *to, struct svc_admin_reply *reply); /* sessions_query.c */
 
 /* GET of a document's path. */
 void router_document_get(void *state, const struct http_head *h, struct cgn_str body,
 	struct svc_admin_reply *reply);
+/* Answer a GET with a message that |t| made. */
+void router_document_reply(enum proto_document_id id, const struct pb_tree *t, const void *message,
+	struct svc_admin_reply *reply);
 /* Answer a call with a document, and end it. */
 void router_document_send(struct router_call *k, enum proto_document_id id);
+/* The same with a message that |t| made. */
+void router_document_finish(struct router_call *k, enum proto_document_id id, const struct pb_tree *t,
+	void *message);

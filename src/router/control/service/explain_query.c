@@ -5,8 +5,7 @@
 #include <stdlib.h>
 
 #include "base/codec/codec.h"
-#include "base/json/json.h"
-#include "router/control/service/service_priv.h"
+#include "router/control/service/documents.h"
 
 #define PART_MOST ((size_t)1 << 19) /* Bytes of entries from one worker. */
 #define LAST_MOST EXPLAIN_REQUESTS
@@ -15,7 +14,7 @@ struct router_explain_query;
 
 struct explain_answer { /* Borrowed until |done| returns. */
 	const char *id, *session;
-	const struct cgn_buf *found; /* Entries of each worker, written by explain_write. */
+	const struct cgn_buf *found; /* Entries of each worker, for explain_fill. */
 	size_t n, most;
 	bool brief;                 /* Without the candidates. */
 	struct explain_reach reach; /* Reach of all workers; every worker has records from oldest_ms on. */
@@ -161,35 +160,39 @@ static void age_text(uint64_t ms, char *out, size_t cap)
 	(void)snprintf(out, cap, "%llu s", (unsigned long long)s);
 }
 
-/* Write the answer as JSON. Fails with CGN_NOT_FOUND when nothing is recorded. */
-static CGN_RC answer_write(const struct router *r, const struct explain_answer *a, struct cgn_buf *out,
-	struct cgn_err *err)
+static void reach_fill(const struct explain_reach *reach, Cognitora__V1__ExplainRecord *to)
 {
-	struct json_out j = json_out_to(out);
+	to->decisions = reach->decisions;
+	to->entries = reach->entries;
+	to->bytes = reach->bytes;
+	to->oldest_ms = reach->oldest_ms;
+}
+
+static CGN_RC answer_check(const struct explain_answer *a, struct cgn_err *err)
+{
 	char ago[32];
 	age_text(a->reach.oldest_ms, ago, sizeof ago);
-	if (a->id[0] != '\0' && explain_count(a->found, a->n) == 0)
+	if (explain_count(a->found, a->n) > 0)
+		return CGN_OK;
+	if (a->id[0] != '\0')
 		return CGN_FAIL(err, NOT_FOUND,
 			"no request \"%s\" is on record at this router (any more): the record reaches back %s, %llu decisions were made since the start; "
 			"router.explain_size gives it more room",
 			a->id, a->reach.oldest_ms > 0 ? ago : "0 s", (unsigned long long)a->reach.decisions);
-	if (a->session[0] != '\0' && explain_count(a->found, a->n) == 0)
+	if (a->session[0] != '\0')
 		return CGN_FAIL(err, NOT_FOUND,
 			"no request of the session \"%s\" that has ended is on record at this router (any more); cgn-ctl session ls lists sessions",
 			a->session);
-	json_open(&j, '{');
-	json_key_z(&j, "router", r->id);
-	json_key_open(&j, "record", '{');
-	json_key_u64(&j, "decisions", a->reach.decisions);
-	json_key_u64(&j, "entries", a->reach.entries);
-	json_key_u64(&j, "bytes", a->reach.bytes);
-	json_key_u64(&j, "oldest_ms", a->reach.oldest_ms);
-	json_close(&j, '}');
-	json_key(&j, "requests");
-	if (!explain_write(a->found, a->n, a->most, a->brief, out))
-		return CGN_FAIL(err, NO_MEMORY, "out of memory");
-	json_close(&j, '}');
 	return CGN_OK;
+}
+
+static void answer_fill(const struct router *r, const struct explain_answer *a, struct pb_tree *t,
+	Cognitora__V1__ExplainResponse *to)
+{
+	pb_tree_init(t, ROUTER_DOCUMENT_LIMIT);
+	to->router = pb_text(r->id);
+	reach_fill(&a->reach, to->record = PB_NEW(t, explain_record));
+	explain_fill(a->found, a->n, a->most, a->brief, t, to);
 }
 
 /* ---- the admin port ---- */
@@ -211,11 +214,14 @@ static void admin_answer(void *user, const struct explain_answer *a)
 {
 	struct admin_wait *w = user;
 	struct svc_admin_reply reply = svc_admin_reply_new();
+	CGN_ON_EXIT(pb_tree_fini) struct pb_tree t;
+	Cognitora__V1__ExplainResponse rs = COGNITORA__V1__EXPLAIN_RESPONSE__INIT;
 	struct cgn_err err;
-	cgn_rc rc = answer_write(w->r, a, &reply.body, &err);
-	if (!cgn_ok(rc))
-		svc_admin_error(&reply, cgn_code_http(rc.code),
-			rc.code == CGN_NOT_FOUND ? "no_request" : "failed", err.msg);
+	answer_fill(w->r, a, &t, &rs);
+	if (cgn_ok(answer_check(a, &err)))
+		router_document_reply(PROTO_DOCUMENT_EXPLAIN, &t, &rs, &reply);
+	else
+		svc_admin_error(&reply, 404, "no_request", err.msg);
 	svc_admin_done(w->call, &reply);
 	free(w);
 }
@@ -282,15 +288,15 @@ static void call_answer(void *user, const struct explain_answer *a)
 {
 	struct router_call *k = user;
 	CGN_LIVE(k, ROUTER_CALL_TAG);
-	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf json = {.n = 0};
+	CGN_ON_EXIT(pb_tree_fini) struct pb_tree t;
 	Cognitora__V1__ExplainResponse rs = COGNITORA__V1__EXPLAIN_RESPONSE__INIT;
 	struct cgn_err err;
 	k->question = NULL;
-	cgn_rc rc = answer_write(k->r, a, &json, &err);
-	rs.json = pb_text(cgn_buf_z(&json));
-	if (cgn_ok(rc))
-		router_call_send(k, &rs);
-	router_call_finish(k, rc.code, cgn_ok(rc) ? "" : err.msg);
+	answer_fill(k->r, a, &t, &rs);
+	if (cgn_ok(answer_check(a, &err)))
+		router_document_finish(k, PROTO_DOCUMENT_EXPLAIN, &t, &rs);
+	else
+		router_call_finish(k, err.code, err.msg);
 }
 
 void router_explain(struct router_call *k, struct cgn_str message)

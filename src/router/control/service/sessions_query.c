@@ -75,16 +75,17 @@ static const char *query_read(struct cgn_str path, struct names *names, struct s
 	return NULL;
 }
 
-CGN_RC router_sessions_fill(struct router *r, struct cgn_str path, struct pb_tree *t,
-	Cognitora__V1__Sessions *to, struct cgn_err *err)
+bool router_sessions_fill(struct router *r, struct cgn_str path, struct pb_tree *t,
+	Cognitora__V1__Sessions *to, struct svc_admin_reply *reply)
 {
 	struct session_query q = {.state = SESSION_STATES, .most = SESSIONS_PAGE, .kv = kv_find, .user = r};
 	struct names names;
 	const char *wrong = query_read(path, &names, &q);
 	if (r->shared.sessions == NULL)
-		return CGN_FAIL(err, NOT_FOUND, "sessions are not kept here: router.sessions is 0");
-	if (wrong != NULL)
-		return CGN_FAIL(err, INVALID, "%s", wrong);
-	gw_sessions_fill(r->shared.sessions, &q, cgn_loop_now(r->loop), t, to);
-	return CGN_OK;
+		svc_admin_error(reply, 404, "no_record", "sessions are not kept here: router.sessions is 0");
+	else if (wrong != NULL)
+		svc_admin_error(reply, 400, "bad_query", wrong);
+	else
+		gw_sessions_fill(r->shared.sessions, &q, cgn_loop_now(r->loop), t, to);
+	return r->shared.sessions != NULL && wrong == NULL;
 }

@@ -125,6 +125,24 @@ static void marks_leave_out_write_null_and_flatten(void **state)
 	assert_selected(&s, "node_watts% node_watts", "{\"node_watts\":null}");
 }
 
+static void repeated_submessages_are_written_by_their_key(void **state)
+{
+	(void)state;
+	Cognitora__V1__NodeCache cache = COGNITORA__V1__NODE_CACHE__INIT;
+	Cognitora__V1__IndexNode a = COGNITORA__V1__INDEX_NODE__INIT, b = COGNITORA__V1__INDEX_NODE__INIT;
+	Cognitora__V1__IndexNode *nodes[] = {&a, &b};
+	Cognitora__V1__Index index = COGNITORA__V1__INDEX__INIT;
+	assert_selected(&index, "nodes@{cache*}", "{\"nodes\":{}}");
+	a.id = (char[]){"a"};
+	b.id = (char[]){"b\""};
+	b.cache = &cache;
+	cache.blocks = 7;
+	index.nodes = nodes;
+	index.n_nodes = 2;
+	assert_selected(&index, "nodes@{cache*{blocks}} blocks",
+		"{\"nodes\":{\"a\":{},\"b\\\"\":{\"blocks\":7}},\"blocks\":0}");
+}
+
 static void deprecated_fields_are_not_in_plain_style(void **state)
 {
 	(void)state;
@@ -305,6 +323,7 @@ int main(void)
 		cmocka_unit_test(a_oneof_has_the_member_that_is_set),
 		cmocka_unit_test(a_selection_orders_and_renames),
 		cmocka_unit_test(marks_leave_out_write_null_and_flatten),
+		cmocka_unit_test(repeated_submessages_are_written_by_their_key),
 		cmocka_unit_test(deprecated_fields_are_not_in_plain_style),
 		cmocka_unit_test(enumerations_have_words),
 		cmocka_unit_test(a_tree_grows_its_lists),

@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "policy/node/proto/document.h"
 #include "policy/who/billing/billing.h"
 
 #define DAY  20000
@@ -37,7 +38,20 @@ static cgn_rc report_put(const struct billing *l, const struct billing_query *q,
 	assert_true(cgn_ok(billing_report_new(q, &r, &err)));
 	while (billing_report_add(r, l))
 		;
-	return billing_report_write(r, csv, out, &err);
+	CGN_TRY(billing_report_end(r, &err));
+	if (csv) {
+		billing_report_csv(r, out);
+		return CGN_OK;
+	}
+	struct json_out j = json_out_to(out);
+	struct pb_tree t;
+	Cognitora__V1__Usage usage = COGNITORA__V1__USAGE__INIT;
+	pb_tree_init(&t, (size_t)64 << 20);
+	billing_report_fill(r, &t, &usage);
+	assert_false(t.bad);
+	proto_document_put(PROTO_DOCUMENT_USAGE, &usage, &j);
+	pb_tree_fini(&t);
+	return CGN_OK;
 }
 
 static void csv_is(const struct billing *l, enum billing_by by, enum billing_step step, const char *want)
@@ -200,7 +214,8 @@ static void a_report_is_made_beside_changes(void **state)
 		if (i < 3)
 			row_add(l, HOUR + BILLING_HOURS + i, "acme", "late", "m",
 				1); /* The earliest hours give way. */
-	assert_true(cgn_ok(billing_report_write(r, true, &b, &err)));
+	assert_true(cgn_ok(billing_report_end(r, &err)));
+	billing_report_csv(r, &b);
 	assert_string_equal(cgn_buf_z(&b),
 		"key,requests,estimated,input_tokens,cached_tokens,output_tokens,money_USD,joules\n"
 		"\"first\",1,0,1,0,2,1,1.5\n\"k\",767,0,767,0,1534,767,1150.5\n\"late\",3,0,3,0,6,3,4.5\n");

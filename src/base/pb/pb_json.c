@@ -257,7 +257,7 @@ static void selection_take(struct cgn_str *rest, struct selected *out)
 	*rest = (struct cgn_str){rest->p + n + (n < rest->n), rest->n - n - (n < rest->n)};
 	name = cgn_str_split(&braces, '{');
 	out->inner = braces.p != NULL ? (struct cgn_str){braces.p, braces.n - 1} : (struct cgn_str){NULL, 0};
-	out->mark = name.n > 0 && strchr("*?!~%", name.p[name.n - 1]) != NULL ? name.p[name.n - 1] : '\0';
+	out->mark = name.n > 0 && strchr("*?!~%@", name.p[name.n - 1]) != NULL ? name.p[name.n - 1] : '\0';
 	name.n -= out->mark != '\0';
 	struct cgn_str behind = name, before = cgn_str_split(&behind, '=');
 	CGN_MUST(cgn_str_copyz(out->key, PB_JSON_NAME, before));
@@ -270,6 +270,20 @@ static void members_put(struct json_out *o, const ProtobufCMessage *m, struct ho
 		selected_put(o, m, how.select);
 	else
 		fields_put(o, m, how);
+}
+
+/* protobuf-c orders fields by their numbers. */
+static void keyed_put(struct json_out *o, const ProtobufCMessage *m, const ProtobufCFieldDescriptor *f,
+	struct how how)
+{
+	ProtobufCMessage *const *list = pointer_at((const char *)m + f->offset);
+	size_t n = u64_at((const char *)m + f->quantifier_offset);
+	json_open(o, '{');
+	for (size_t i = 0; i < n; i++) {
+		json_key(o, pointer_at((const char *)list[i] + list[i]->descriptor->fields[0].offset));
+		message_put(o, list[i], how);
+	}
+	json_close(o, '}');
 }
 
 static void selected_put(struct json_out *o, const ProtobufCMessage *m, struct cgn_str select)
@@ -293,6 +307,8 @@ static void selected_put(struct json_out *o, const ProtobufCMessage *m, struct c
 		if (s.mark == '~')
 			json_put_z(o,
 				pb_enum_word(f->descriptor, (int)u32_at((const char *)m + f->offset), word));
+		else if (s.mark == '@')
+			keyed_put(o, m, f, how);
 		else if (set)
 			field_put(o, m, f, how);
 		else

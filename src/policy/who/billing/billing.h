@@ -12,6 +12,8 @@
 #include "base/core/buf.h"
 #include "base/core/err.h"
 #include "base/core/str.h"
+#include "base/pb/pb_tree.h"
+#include "cognitora/v1/control.pb-c.h"
 
 #define BILLING_HOURS 768 /* 32 days. */
 #define BILLING_ROWS  512
@@ -65,5 +67,8 @@ void billing_report_free(struct billing_report **take); /* NULL-safe. */
 /* Add the rows of the next hour, at most BILLING_ROWS; false: there is none left. Only this call looks at |l|, so that a lock
  * on it is held for an hour's rows at a time. */
 bool billing_report_add(struct billing_report *r, const struct billing *l);
-/* Append the report as CSV, or as JSON. TOO_LARGE: it has more than BILLING_LINES lines; nothing is appended. */
-CGN_RC billing_report_write(struct billing_report *r, bool csv, struct cgn_buf *out, struct cgn_err *err);
+/* Order the lines. TOO_LARGE: there are more than BILLING_LINES. */
+CGN_RC billing_report_end(struct billing_report *r, struct cgn_err *err);
+/* After billing_report_end: append the report as CSV; fill a message that |t| made. */
+void billing_report_csv(const struct billing_report *r, struct cgn_buf *out);
+void billing_report_fill(const struct billing_report *r, struct pb_tree *t, Cognitora__V1__Usage *to);

@@ -6,7 +6,6 @@
 
 #include "base/core/arena.h"
 #include "base/core/utc.h"
-#include "base/json/json.h"
 #include "base/mix/mix.h"
 #include "policy/who/billing/billing_priv.h"
 #include "policy/who/budget/budget.h"
@@ -193,6 +192,20 @@ bool billing_report_add(struct billing_report *r, const struct billing *l)
 	return true;
 }
 
+CGN_RC billing_report_end(struct billing_report *r, struct cgn_err *err)
+{
+	CGN_LIVE(r, REPORT_TAG);
+	if (r->no_memory)
+		return CGN_FAIL(err, NO_MEMORY, "no memory for a report of %zu lines", r->n);
+	if (r->full)
+		return CGN_FAIL(err, TOO_LARGE,
+			"the report would have more than %d lines: ask for less time, or step=day",
+			BILLING_LINES);
+	if (r->n > 0)
+		qsort(r->lines, r->n, sizeof *r->lines, line_order);
+	return CGN_OK;
+}
+
 /* ---- writing ---- */
 
 static void time_text(uint64_t hour, char out[32])
@@ -200,40 +213,41 @@ static void time_text(uint64_t hour, char out[32])
 	(void)cgn_utc_text((int64_t)(hour * HOUR_S), "%Y-%m-%dT%H:%M:%SZ", out, 32);
 }
 
-static void line_json(struct json_out *j, const struct billing_query *q, const struct report_line *line)
+static char *time_new(struct pb_tree *t, uint64_t hour)
 {
-	char text[BUDGET_TEXT_MAX];
-	json_open(j, '{');
-	time_text(line->hour, text);
-	if (q->step != BILLING_STEP_ALL)
-		json_key_z(j, "time", text);
-	if (q->by != BILLING_BY_ALL)
-		json_key_str(j, by_words[q->by], line->name);
-	json_key_u64(j, "requests", line->sum.requests);
-	json_key_u64(j, "estimated", line->sum.estimated);
-	json_key_u64(j, "input_tokens", line->sum.input);
-	json_key_u64(j, "cached_tokens", line->sum.cached);
-	json_key_u64(j, "output_tokens", line->sum.output);
-	json_key_f64(j, "money", (double)line->sum.money / (double)BUDGET_MONEY_SCALE);
-	json_key_f64(j, "joules", (double)line->sum.joules / (double)BUDGET_JOULE_SCALE);
-	json_close(j, '}');
+	char text[32];
+	time_text(hour, text);
+	return pb_tree_text(t, cgn_str_of(text));
 }
 
-static void report_json(const struct billing_report *r, struct cgn_buf *out)
+static void line_fill(struct pb_tree *t, const struct billing_query *q, const struct report_line *line,
+	Cognitora__V1__UsageLine *to)
 {
-	struct json_out j = json_out_to(out);
-	char text[32];
-	json_open(&j, '{');
-	time_text(r->q.from, text);
-	json_key_z(&j, "from", text);
-	time_text(r->q.to, text);
-	json_key_z(&j, "to", text);
-	json_key_z(&j, "currency", r->q.currency);
-	json_key_open(&j, "usage", '[');
-	for (size_t i = 0; i < r->n; i++)
-		line_json(&j, &r->q, &r->lines[i]);
-	json_close(&j, ']');
-	json_close(&j, '}');
+	static const Cognitora__V1__UsageLine__NameCase cases[] =
+		{[BILLING_BY_ALL] = COGNITORA__V1__USAGE_LINE__NAME__NOT_SET,
+			[BILLING_BY_TENANT] = COGNITORA__V1__USAGE_LINE__NAME_TENANT,
+			[BILLING_BY_KEY] = COGNITORA__V1__USAGE_LINE__NAME_KEY,
+			[BILLING_BY_MODEL] = COGNITORA__V1__USAGE_LINE__NAME_MODEL};
+	if (q->step != BILLING_STEP_ALL)
+		to->time = time_new(t, line->hour);
+	to->name_case = cases[q->by];
+	to->tenant = pb_tree_text(t, line->name); /* The names share their place. */
+	to->requests = line->sum.requests;
+	to->estimated = line->sum.estimated;
+	to->input_tokens = line->sum.input;
+	to->cached_tokens = line->sum.cached;
+	to->output_tokens = line->sum.output;
+	to->money = (double)line->sum.money / (double)BUDGET_MONEY_SCALE;
+	to->joules = (double)line->sum.joules / (double)BUDGET_JOULE_SCALE;
+}
+
+void billing_report_fill(const struct billing_report *r, struct pb_tree *t, Cognitora__V1__Usage *to)
+{
+	to->from = time_new(t, r->q.from);
+	to->to = time_new(t, r->q.to);
+	to->currency = pb_text(r->q.currency);
+	for (size_t i = 0; i < r->n && !t->bad; i++)
+		line_fill(t, &r->q, &r->lines[i], PB_ADD(t, to, usage, usage_line));
 }
 
 /* Append |s| as RFC 4180 quotes it. */
@@ -266,7 +280,7 @@ static void line_csv(struct cgn_buf *out, const struct billing_query *q, const s
 	cgn_buf_fmt(out, "%s\n", text);
 }
 
-static void report_csv(const struct billing_report *r, struct cgn_buf *out)
+void billing_report_csv(const struct billing_report *r, struct cgn_buf *out)
 {
 	const struct billing_query *q = &r->q;
 	cgn_buf_fmt(out, "%s%s%s", q->step != BILLING_STEP_ALL ? "time," : "",
@@ -275,22 +289,4 @@ static void report_csv(const struct billing_report *r, struct cgn_buf *out)
 		q->currency);
 	for (size_t i = 0; i < r->n; i++)
 		line_csv(out, q, &r->lines[i]);
-}
-
-CGN_RC billing_report_write(struct billing_report *r, bool csv, struct cgn_buf *out, struct cgn_err *err)
-{
-	CGN_LIVE(r, REPORT_TAG);
-	if (r->no_memory)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for a report of %zu lines", r->n);
-	if (r->full)
-		return CGN_FAIL(err, TOO_LARGE,
-			"the report would have more than %d lines: ask for less time, or step=day",
-			BILLING_LINES);
-	if (r->n > 0)
-		qsort(r->lines, r->n, sizeof *r->lines, line_order);
-	if (csv)
-		report_csv(r, out);
-	else
-		report_json(r, out);
-	return CGN_OK;
 }

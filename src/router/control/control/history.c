@@ -3,12 +3,6 @@
 #include "router/control/control/models.h"
 #include "router/control/control/router.h"
 
-static const char *const names[ROUTER_SERIES] = {
-#define SERIES(id, name, help) name,
-#include "router/control/control/series.def"
-#undef SERIES
-};
-
 static void nodes_sum(const struct router *r, struct router_point *p)
 {
 	for (size_t i = 0; i < ROUTE_MAX_NODES; i++) {
@@ -78,20 +72,25 @@ static const struct router_point *point_at(const struct router_history *h, size_
 	return &h->point[(h->next + ROUTER_POINTS - h->n + i) % ROUTER_POINTS];
 }
 
-void router_history_json(const struct router *r, struct json_out *j)
+static float *series_new(const struct router_history *h, enum router_series series, struct pb_tree *t)
+{
+	float *v = pb_tree_array(t, h->n, sizeof *v);
+	for (size_t i = 0; v != NULL && i < h->n; i++)
+		v[i] = point_at(h, i)->v[series];
+	return v;
+}
+
+void router_history_fill(const struct router *r, struct pb_tree *t, Cognitora__V1__History *to)
 {
 	const struct router_history *h = &r->history;
-	json_open(j, '{');
-	json_key_u64(j, "seconds_per_point", 10);
-	json_key_open(j, "at_ms", '[');
-	for (size_t i = 0; i < h->n; i++)
-		json_put_u64(j, point_at(h, i)->at_ms);
-	json_close(j, ']');
-	for (size_t s = 0; s < ROUTER_SERIES; s++) {
-		json_key_open(j, names[s], '[');
-		for (size_t i = 0; i < h->n; i++)
-			json_put_f64(j, (double)point_at(h, i)->v[s]);
-		json_close(j, ']');
-	}
-	json_close(j, '}');
+	to->seconds_per_point = 10;
+	to->at_ms = pb_tree_array(t, h->n, sizeof *to->at_ms);
+	to->n_at_ms = to->at_ms != NULL ? h->n : 0;
+	for (size_t i = 0; i < to->n_at_ms; i++)
+		to->at_ms[i] = point_at(h, i)->at_ms;
+#define SERIES(id, member)                                 \
+	to->member = series_new(h, ROUTER_SERIES_##id, t); \
+	to->n_##member = to->member != NULL ? h->n : 0;
+#include "router/control/control/series.def"
+#undef SERIES
 }

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* key_use: when API keys were used last. The set of keys notes it; this keeps it over restarts, in a file of
  * cluster.state_dir that is written at most once a minute, and tells it at /keys of the admin port. */
-#include "base/json/json.h"
 #include "base/seal/seal.h"
 #include "joint/cluster/statefile/statefile.h"
 #include "router/control/control/router.h"
@@ -76,30 +75,18 @@ CGN_RC router_key_use_move(const struct auth_keys *old, struct auth_keys *fresh,
 	return CGN_OK;
 }
 
-void router_admin_keys(void *state, const struct http_head *h, struct cgn_str body,
-	struct svc_admin_reply *reply)
+void router_keys_fill(const struct router *r, struct pb_tree *t, Cognitora__V1__KeyUses *to)
 {
-	(void)h;
-	(void)body;
-	struct router *r = state;
-	CGN_LIVE(r, ROUTER_TAG);
-	struct json_out o = json_out_to(&reply->body);
-	size_t n = r->keys.set != NULL ? auth_keys_count(r->keys.set) : 0, told = 0;
+	size_t n = r->keys.set != NULL ? auth_keys_count(r->keys.set) : 0;
 	struct auth_key key;
-	json_open(&o, '{');
-	json_key_open(&o, "keys", '[');
-	for (size_t i = 0; i < n && told < MOST_TOLD; i++) {
+	for (size_t i = 0; i < n && to->n_keys < MOST_TOLD && !t->bad; i++) {
 		uint64_t at = auth_keys_used_at(r->keys.set, i);
 		if (at == 0)
 			continue;
 		auth_keys_at(r->keys.set, i, &key);
-		json_open(&o, '{');
-		json_key_z(&o, "id", key.id);
-		json_key_u64(&o, "last_used", at);
-		json_close(&o, '}');
-		told++;
+		Cognitora__V1__KeyUse *use = PB_ADD(t, to, keys, key_use);
+		use->id = pb_tree_text(t, cgn_str_of(key.id));
+		use->last_used = at;
 	}
-	json_close(&o, ']');
-	json_key_bool(&o, "whole", told < MOST_TOLD);
-	json_close(&o, '}');
+	to->whole = to->n_keys < MOST_TOLD;
 }

@@ -35,8 +35,7 @@ CGN_RC router_key_use_open(struct router *r, const char *path, struct cgn_err *e
 void router_key_use_close(struct router *r); /* Before router_keys_close. */
 /* Note the last uses that |old| has in |fresh|. Any thread. */
 CGN_RC router_key_use_move(const struct auth_keys *old, struct auth_keys *fresh, struct cgn_err *err);
-void router_admin_keys(void *state, const struct http_head *h, struct cgn_str body,
-	struct svc_admin_reply *reply);
+void router_keys_fill(const struct router *r, struct pb_tree *t, Cognitora__V1__KeyUses *to);
 /* Read the file as router_keys_open does, and drop the keys. */
 CGN_RC router_keys_check(const struct config *cfg, struct cgn_err *err);
 /* Load the file and the rules for a reload of the configuration, which lasts until they are loaded. */

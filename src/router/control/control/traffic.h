@@ -2,7 +2,7 @@
 /* traffic: totals of all workers: of about the last minute for cluster status, and of the last hour for the page. On
  * the control loop. */
 #pragma once
-#include "base/json/json.h"
+#include "base/pb/pb_tree.h"
 #include "cognitora/v1/control.pb-c.h"
 #include "joint/report/telemetry/telemetry.h"
 
@@ -10,7 +10,7 @@ struct router;
 
 /* The series of /history. */
 enum router_series {
-#define SERIES(id, name, help) ROUTER_SERIES_##id,
+#define SERIES(id, member) ROUTER_SERIES_##id,
 #include "router/control/control/series.def"
 #undef SERIES
 	ROUTER_SERIES
@@ -42,6 +42,6 @@ struct router_history {
 /* traffic.c: note totals when it is time; fill the traffic since the oldest note, at most the last 70 seconds. */
 void router_traffic_note(struct router *r);
 void router_traffic_fill(struct router *r, Cognitora__V1__TrafficStatus *to);
-/* history.c: add a point from |now|, ten seconds after the one before; write all points as JSON, oldest first. */
+/* history.c: add a point from |now|, ten seconds after the one before; fill all points, oldest first. */
 void router_history_note(struct router *r, const struct router_totals *now);
-void router_history_json(const struct router *r, struct json_out *j);
+void router_history_fill(const struct router *r, struct pb_tree *t, Cognitora__V1__History *to);

@@ -35,7 +35,17 @@ static bool document_fill(enum proto_document_id id, struct router *r, const str
 		router_tenants_fill(r, t, message);
 		break;
 	case PROTO_DOCUMENT_SESSIONS:
-		return router_sessions_fill(r, h->path, t, message, reply);
+		return router_sessions_fill(r, h, t, message, reply);
+	case PROTO_DOCUMENT_USAGE:
+		return router_usage_fill(r, h, t, message, reply);
+	case PROTO_DOCUMENT_KEYS:
+		router_keys_fill(r, t, message);
+		break;
+	case PROTO_DOCUMENT_HISTORY:
+		router_history_fill(r, t, message);
+		break;
+	case PROTO_DOCUMENT_INDEX:
+		return router_index_fill(r, h, t, message, reply);
 	case PROTO_DOCUMENT_EXPLAIN:
 		router_admin_explain(r, h, (struct cgn_str){0}, reply);
 		return false;

@@ -7,15 +7,19 @@
 #include "policy/node/proto/document.h"
 #include "router/control/service/service_priv.h"
 
-#define ROUTER_DOCUMENT_LIMIT ((size_t)16 << 20) /* Bytes of one message. */
+#define ROUTER_DOCUMENT_LIMIT ((size_t)64 << 20) /* Bytes of one message. */
 
 /* Fill a message, which |t| made; a part that |t| has no memory for marks it bad. Texts and messages may be |r|'s. */
 void router_status_fill(struct router *r, struct pb_tree *t,
 	Cognitora__V1__StatusResponse *to); /* status.c */
 void router_models_fill(struct router *r, struct pb_tree *t, Cognitora__V1__ModelList *to);
 void router_tenants_fill(struct router *r, struct pb_tree *t, Cognitora__V1__Tenants *to); /* usage.c */
-/* |path| has the query. Return false where |reply| has the answer. */
-bool router_sessions_fill(struct router *r, struct cgn_str path, struct pb_tree *t,
+/* |h| has the query. Return false where |reply| has the answer. */
+bool router_usage_fill(struct router *r, const struct http_head *h, struct pb_tree *t,
+	Cognitora__V1__Usage *to, struct svc_admin_reply *reply); /* usage.c */
+bool router_index_fill(struct router *r, const struct http_head *h, struct pb_tree *t,
+	Cognitora__V1__Index *to, struct svc_admin_reply *reply); /* index.c */
+bool router_sessions_fill(struct router *r, const struct http_head *h, struct pb_tree *t,
 	Cognitora__V1__Sessions *to, struct svc_admin_reply *reply); /* sessions_query.c */
 
 /* GET of a document's path. */

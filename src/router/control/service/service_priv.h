@@ -50,10 +50,6 @@ void router_explain_cancel(struct router_explain_query **take); /* Safe on NULL.
 void router_admin_explain(void *state, const struct http_head *h, struct cgn_str body,
 	struct svc_admin_reply *reply);
 
-/* usage.c */
-void router_admin_usage(void *state, const struct http_head *h, struct cgn_str body,
-	struct svc_admin_reply *reply);
-
 /* stores.c */
 void router_stores(struct router_call *k, struct cgn_str message);
 

@@ -75,12 +75,12 @@ static const char *query_read(struct cgn_str path, struct names *names, struct s
 	return NULL;
 }
 
-bool router_sessions_fill(struct router *r, struct cgn_str path, struct pb_tree *t,
+bool router_sessions_fill(struct router *r, const struct http_head *h, struct pb_tree *t,
 	Cognitora__V1__Sessions *to, struct svc_admin_reply *reply)
 {
 	struct session_query q = {.state = SESSION_STATES, .most = SESSIONS_PAGE, .kv = kv_find, .user = r};
 	struct names names;
-	const char *wrong = query_read(path, &names, &q);
+	const char *wrong = query_read(h->path, &names, &q);
 	if (r->shared.sessions == NULL)
 		svc_admin_error(reply, 404, "no_record", "sessions are not kept here: router.sessions is 0");
 	else if (wrong != NULL)

@@ -46,23 +46,28 @@ static bool query_get(const struct http_head *h, struct billing_query *q, bool *
 	return true;
 }
 
-void router_admin_usage(void *state, const struct http_head *h, struct cgn_str body,
-	struct svc_admin_reply *reply)
+bool router_usage_fill(struct router *r, const struct http_head *h, struct pb_tree *t,
+	Cognitora__V1__Usage *to, struct svc_admin_reply *reply)
 {
-	(void)body;
-	struct router *r = state;
-	CGN_LIVE(r, ROUTER_TAG);
+	CGN_ON_EXIT(billing_report_free) struct billing_report *report = NULL;
 	uint64_t now = cgn_clock_wall_ms() / 1000 / HOUR_S;
 	struct billing_query q = {now - now % 24, now + 1, BILLING_BY_TENANT, BILLING_STEP_ALL,
 		r->published.rules->currency};
 	struct cgn_err err;
 	bool csv = false;
 	if (!query_get(h, &q, &csv, reply))
-		return;
-	if (csv)
-		reply->content_type = "text/csv; charset=utf-8";
-	if (!cgn_ok(gw_usage_report(r->shared.usage, &q, csv, &reply->body, &err)))
+		return false;
+	if (!cgn_ok(gw_usage_report(r->shared.usage, &q, &report, &err))) {
 		svc_admin_error(reply, err.code == CGN_TOO_LARGE ? 400 : 503, "no_report", err.msg);
+		return false;
+	}
+	if (!csv) {
+		billing_report_fill(report, t, to);
+		return true;
+	}
+	reply->content_type = "text/csv; charset=utf-8";
+	billing_report_csv(report, &reply->body);
+	return false;
 }
 
 /* ---- /tenants ---- */

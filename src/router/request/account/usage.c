@@ -218,13 +218,12 @@ static bool report_add(struct gw_usage *u, struct billing_report *r)
 	return more;
 }
 
-CGN_RC gw_usage_report(struct gw_usage *u, const struct billing_query *q, bool csv, struct cgn_buf *out,
+CGN_RC gw_usage_report(struct gw_usage *u, const struct billing_query *q, struct billing_report **out,
 	struct cgn_err *err)
 {
-	CGN_ON_EXIT(billing_report_free) struct billing_report *r = NULL;
 	CGN_LIVE(u, USAGE_TAG);
-	CGN_TRY(billing_report_new(q, &r, err));
-	while (report_add(u, r))
+	CGN_TRY(billing_report_new(q, out, err));
+	while (report_add(u, *out))
 		; /* Workers take the lock between two hours. */
-	return billing_report_write(r, csv, out, err);
+	return billing_report_end(*out, err);
 }

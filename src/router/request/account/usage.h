@@ -20,6 +20,6 @@ void gw_usage_close(struct gw_usage **take); /* Writes changed days. NULL-safe; 
 void gw_usage_tick(struct gw_usage *u);
 /* Add to the hour that it is now; any thread. */
 void gw_usage_add(struct gw_usage *u, const struct billing_names *names, const struct billing_amounts *more);
-/* Append a report; see policy/who/billing. Any thread. */
-CGN_RC gw_usage_report(struct gw_usage *u, const struct billing_query *q, bool csv, struct cgn_buf *out,
+/* Make a report, which is the caller's also where this fails. TOO_LARGE, NO_MEMORY. Any thread. */
+CGN_RC gw_usage_report(struct gw_usage *u, const struct billing_query *q, struct billing_report **out,
 	struct cgn_err *err);

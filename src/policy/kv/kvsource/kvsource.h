@@ -40,7 +40,7 @@
  *   it too: two publishers probably share the endpoint.
  * - A source that lost its connection keeps its blocks for KVSOURCE_STALE.
  *
- * Memory: at most max_blocks blocks of ours and as many pages, 130 to 260 bytes each, 8 to 20 more for each
+ * Memory: at most max_blocks blocks of ours and as many pages, 110 to 220 bytes each, 8 to 20 more for each
  * further cache group, and the batches held back. One block more demotes the source. */
 #pragma once
 #include "base/core/err.h"

@@ -3,6 +3,7 @@
 #pragma once
 #include "base/core/buf.h"
 #include "base/digest/digest.h"
+#include "base/table/table.h"
 #include "policy/kv/kvevent/kvevent.h"
 #include "policy/kv/kvsource/kvsource.h"
 
@@ -26,7 +27,7 @@ struct ledger_block {
 		 * of its root. */
 		uint64_t parent;
 	};
-	uint16_t refs[BLOCK_TIERS]; /* All 0: an empty slot. A count that reached 65,535 stays. */
+	uint16_t refs[BLOCK_TIERS]; /* Not all 0. A count that reached 65,535 stays. */
 	uint8_t group, shape;
 	uint8_t place; /* Position of a page in its block of ours. */
 	bool first;    /* A page without a parent. */
@@ -35,7 +36,6 @@ struct ledger_block {
 /* References of the cache groups to one of our blocks. */
 struct ledger_spot {
 	uint64_t digest;
-	bool used;
 	uint8_t told;    /* Tiers that the holdings have from this source. */
 	uint16_t refs[]; /* [groups][BLOCK_TIERS]: references to the block; 65,535 stays. */
 };
@@ -45,6 +45,7 @@ struct ledger {
 	size_t max_blocks;
 	struct ledger_block *blocks;
 	size_t n_blocks, cap_blocks;
+	struct table block_of, spot_of; /* Indices of |blocks| and |spots|. */
 	char *spots;
 	size_t n_spots, cap_spots, spot_bytes;
 	unsigned groups_cap; /* Rows of refs in a spot. */

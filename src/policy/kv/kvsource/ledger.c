@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Two open-addressing tables with linear probing; removing an entry moves its followers back. */
+/* Two arrays without holes, each with a table of its indices: the last entry takes the place of one that goes. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/mix/mix.h"
 #include "kvsource_priv.h"
 
 #define MIN_CAP 64
@@ -20,21 +19,13 @@ static struct ledger_spot *spot_at(const struct ledger *l, size_t i)
 	return (struct ledger_spot *)(void *)(l->spots + i * l->spot_bytes);
 }
 
-static size_t spot_home(const struct ledger *l, uint64_t digest)
+static struct ledger_spot *spot_find(const struct ledger *l, uint64_t digest)
 {
-	return (size_t)mix64(digest) & (l->cap_spots - 1);
+	uint32_t i = table_find(&l->spot_of, digest, (const uint64_t *)(const void *)l->spots, l->spot_bytes);
+	return i != TABLE_NONE ? spot_at(l, i) : NULL;
 }
 
-/* Return the slot of |digest|, or the empty slot for it. */
-static size_t spot_seek(const struct ledger *l, uint64_t digest)
-{
-	size_t i = spot_home(l, digest);
-	while (spot_at(l, i)->used && spot_at(l, i)->digest != digest)
-		i = (i + 1) & (l->cap_spots - 1);
-	return i;
-}
-
-/* Replace the table with one of |cap| slots of |groups| rows each, and copy the spots. */
+/* Replace the spots by |cap| of |groups| rows each. */
 static bool spots_rebuild(struct ledger *l, size_t cap, unsigned groups)
 {
 	struct ledger bigger = *l;
@@ -45,21 +36,27 @@ static bool spots_rebuild(struct ledger *l, size_t cap, unsigned groups)
 	bigger.spots = calloc(cap, bigger.spot_bytes);
 	if (bigger.spots == NULL)
 		return false;
-	for (size_t i = 0; i < l->cap_spots; i++)
-		if (spot_at(l, i)->used)
-			memcpy(spot_at(&bigger, spot_seek(&bigger, spot_at(l, i)->digest)), spot_at(l, i),
-				l->spot_bytes);
+	for (size_t i = 0; i < l->n_spots; i++)
+		memcpy(spot_at(&bigger, i), spot_at(l, i), l->spot_bytes);
 	free(l->spots);
 	*l = bigger;
 	return true;
 }
 
+/* Double |cap| until |n| fit; at least MIN_CAP. */
+static size_t cap_for(size_t cap, size_t n)
+{
+	cap = cap > 0 ? cap : MIN_CAP;
+	while (cap < n)
+		cap *= 2;
+	return cap;
+}
+
 static bool spots_make_room(struct ledger *l, size_t more)
 {
-	size_t cap = l->cap_spots > 0 ? l->cap_spots : MIN_CAP;
-	while ((l->n_spots + more) * 4 > cap * 3)
-		cap *= 2;
-	return cap == l->cap_spots || spots_rebuild(l, cap, l->groups_cap > 0 ? l->groups_cap : 1);
+	size_t n = l->n_spots + more, cap = cap_for(l->cap_spots, n);
+	return table_reserve(&l->spot_of, n) &&
+		(cap == l->cap_spots || spots_rebuild(l, cap, l->groups_cap > 0 ? l->groups_cap : 1));
 }
 
 static unsigned spot_tiers(const struct ledger *l, const struct ledger_spot *s)
@@ -94,20 +91,25 @@ static CGN_RC spot_judge(struct ledger *l, struct ledger_spot *s)
 
 static CGN_RC judge_all(struct ledger *l)
 {
-	for (size_t i = 0; i < l->cap_spots; i++)
-		if (spot_at(l, i)->used)
-			CGN_TRY(spot_judge(l, spot_at(l, i)));
+	for (size_t i = 0; i < l->n_spots; i++)
+		CGN_TRY(spot_judge(l, spot_at(l, i)));
 	return CGN_OK;
+}
+
+/* spots_make_room made room for the spot. */
+static struct ledger_spot *spot_make(struct ledger *l, uint64_t digest)
+{
+	CGN_MUST(l->n_spots < l->cap_spots && table_put(&l->spot_of, digest, (uint32_t)l->n_spots));
+	struct ledger_spot *s = spot_at(l, l->n_spots++);
+	s->digest = digest;
+	return s;
 }
 
 static CGN_RC spot_ref(struct ledger *l, uint64_t digest, unsigned group, enum block_tier tier)
 {
-	struct ledger_spot *s = spot_at(l, spot_seek(l, digest));
-	if (!s->used) {
-		s->used = true;
-		s->digest = digest;
-		l->n_spots++;
-	}
+	struct ledger_spot *s = spot_find(l, digest);
+	if (s == NULL)
+		s = spot_make(l, digest);
 	uint16_t *refs = &s->refs[group * BLOCK_TIERS + tier];
 	if (*refs < UINT16_MAX)
 		++*refs;
@@ -122,33 +124,30 @@ static bool spot_empty(const struct ledger *l, const struct ledger_spot *s)
 	return true;
 }
 
-/* Close the hole at |i|: each follower moves there unless its home lies behind the hole. */
-static void spot_remove(struct ledger *l, size_t i)
+static void spot_remove(struct ledger *l, struct ledger_spot *s)
 {
-	size_t mask = l->cap_spots - 1;
-	for (size_t j = (i + 1) & mask; spot_at(l, j)->used; j = (j + 1) & mask) {
-		size_t home = spot_home(l, spot_at(l, j)->digest);
-		if (((j - home) & mask) >= ((j - i) & mask)) {
-			memcpy(spot_at(l, i), spot_at(l, j), l->spot_bytes);
-			i = j;
-		}
+	struct ledger_spot *last = spot_at(l, --l->n_spots);
+	uint32_t i = (uint32_t)((size_t)((char *)s - l->spots) / l->spot_bytes);
+	table_drop(&l->spot_of, s->digest, i);
+	if (s != last) {
+		table_replace(&l->spot_of, last->digest, (uint32_t)l->n_spots, i);
+		memcpy(s, last, l->spot_bytes);
 	}
-	memset(spot_at(l, i), 0, l->spot_bytes);
-	l->n_spots--;
+	memset(last, 0, l->spot_bytes);
 }
 
 static void spot_unref(struct ledger *l, uint64_t digest, unsigned group, enum block_tier tier)
 {
-	size_t i = spot_seek(l, digest);
-	struct ledger_spot *s = spot_at(l, i);
+	struct ledger_spot *s = spot_find(l, digest);
+	CGN_MUST(s != NULL);
 	uint16_t *refs = &s->refs[group * BLOCK_TIERS + tier];
-	CGN_MUST(s->used && *refs > 0);
+	CGN_MUST(*refs > 0);
 	if (*refs < UINT16_MAX)
 		--*refs;
 	cgn_rc rc = spot_judge(l, s); /* Dropping a reference adds nothing, so this does not fail. */
 	CGN_MUST(cgn_ok(rc));
 	if (spot_empty(l, s))
-		spot_remove(l, i);
+		spot_remove(l, s);
 }
 
 /* ---- groups and shapes ---- */
@@ -163,7 +162,7 @@ CGN_RC ledger_see_group(struct ledger *l, unsigned group, bool windowed)
 					 : l->full;
 	if ((l->groups & bit) != 0 && full == l->full)
 		return CGN_OK;
-	if (group >= l->groups_cap && !spots_rebuild(l, l->cap_spots > 0 ? l->cap_spots : MIN_CAP, group + 1))
+	if (group >= l->groups_cap && !spots_rebuild(l, cap_for(l->cap_spots, 0), group + 1))
 		return CGN_RC_OF(CGN_NO_MEMORY);
 	l->groups |= bit;
 	l->full = full;
@@ -192,28 +191,19 @@ static bool in_use(const struct ledger_block *b)
 	return refs != 0;
 }
 
-static size_t block_home(const struct ledger *l, unsigned group, unsigned shape, uint64_t hash)
+static uint64_t block_hash(unsigned group, unsigned shape, uint64_t hash)
 {
-	return (size_t)mix64(hash + MIX_GOLDEN * (group * LEDGER_MAX_SHAPES + shape)) & (l->cap_blocks - 1);
-}
-
-static size_t block_seek(const struct ledger *l, unsigned group, unsigned shape, uint64_t hash)
-{
-	size_t i = block_home(l, group, shape, hash);
-	const struct ledger_block *b = &l->blocks[i];
-	while (in_use(b) && !(b->hash == hash && b->group == group && b->shape == shape)) {
-		i = (i + 1) & (l->cap_blocks - 1);
-		b = &l->blocks[i];
-	}
-	return i;
+	return hash + MIX_GOLDEN * (group * LEDGER_MAX_SHAPES + shape);
 }
 
 struct ledger_block *ledger_find(const struct ledger *l, unsigned group, unsigned shape, uint64_t hash)
 {
-	if (l->cap_blocks == 0)
-		return NULL;
-	struct ledger_block *b = &l->blocks[block_seek(l, group, shape, hash)];
-	return in_use(b) ? b : NULL;
+	table_each (at, &l->block_of, block_hash(group, shape, hash)) {
+		struct ledger_block *b = &l->blocks[at.number];
+		if (b->hash == hash && b->group == group && b->shape == shape)
+			return b;
+	}
+	return NULL;
 }
 
 struct ledger_block *ledger_find_any(const struct ledger *l, unsigned group, uint64_t hash)
@@ -228,46 +218,34 @@ struct ledger_block *ledger_find_any(const struct ledger *l, unsigned group, uin
 
 static bool blocks_make_room(struct ledger *l)
 {
-	size_t cap = l->cap_blocks > 0 ? l->cap_blocks : MIN_CAP;
-	while ((l->n_blocks + 1) * 4 > cap * 3)
-		cap *= 2;
-	if (cap == l->cap_blocks)
-		return true;
-	struct ledger bigger = *l;
-	bigger.cap_blocks = cap;
-	bigger.blocks = calloc(cap, sizeof *bigger.blocks);
-	if (bigger.blocks == NULL)
-		return false;
-	for (size_t i = 0; i < l->cap_blocks; i++) {
-		const struct ledger_block *b = &l->blocks[i];
-		if (in_use(b))
-			bigger.blocks[block_seek(&bigger, b->group, b->shape, b->hash)] = *b;
+	size_t cap = cap_for(l->cap_blocks, l->n_blocks + 1);
+	if (cap > l->cap_blocks) {
+		struct ledger_block *blocks = reallocarray(l->blocks, cap, sizeof *blocks);
+		if (blocks == NULL)
+			return false;
+		l->blocks = blocks;
+		l->cap_blocks = cap;
 	}
-	free(l->blocks);
-	*l = bigger;
-	return true;
+	return table_reserve(&l->block_of, l->n_blocks + 1);
 }
 
 static void block_fini(const struct ledger *l, struct ledger_block *b)
 {
-	if (b->earlier != NULL && ledger_pages(l, b->shape) == 0) /* An empty slot is all zeros. */
+	if (ledger_pages(l, b->shape) == 0)
 		free(b->earlier);
 }
 
-static void block_remove(struct ledger *l, size_t i)
+static void block_remove(struct ledger *l, struct ledger_block *b)
 {
-	size_t mask = l->cap_blocks - 1;
-	block_fini(l, &l->blocks[i]);
-	for (size_t j = (i + 1) & mask; in_use(&l->blocks[j]); j = (j + 1) & mask) {
-		const struct ledger_block *b = &l->blocks[j];
-		size_t home = block_home(l, b->group, b->shape, b->hash);
-		if (((j - home) & mask) >= ((j - i) & mask)) {
-			l->blocks[i] = *b;
-			i = j;
-		}
-	}
-	l->blocks[i] = (struct ledger_block){0};
-	l->n_blocks--;
+	struct ledger_block *last = &l->blocks[--l->n_blocks];
+	uint32_t i = (uint32_t)(b - l->blocks);
+	block_fini(l, b);
+	table_drop(&l->block_of, block_hash(b->group, b->shape, b->hash), i);
+	if (b == last)
+		return;
+	table_replace(&l->block_of, block_hash(last->group, last->shape, last->hash), (uint32_t)l->n_blocks,
+		i);
+	*b = *last;
 }
 
 /* Return how many blocks of ours |b| stands for. The last page of a block stands for the block, because
@@ -299,10 +277,11 @@ static uint64_t *copy_earlier(const struct digest *digests, uint32_t split)
 /* When the holdings fail half way, blocks and references still agree; the caller demotes the source. */
 static CGN_RC block_insert(struct ledger *l, const struct ledger_block *fresh, enum block_tier tier)
 {
-	struct ledger_block *b = &l->blocks[block_seek(l, fresh->group, fresh->shape, fresh->hash)];
+	uint64_t hash = block_hash(fresh->group, fresh->shape, fresh->hash);
+	CGN_MUST(l->n_blocks < l->cap_blocks && table_put(&l->block_of, hash, (uint32_t)l->n_blocks));
+	struct ledger_block *b = &l->blocks[l->n_blocks++];
 	*b = *fresh;
 	b->refs[tier] = 1;
-	l->n_blocks++;
 	return blocks_ref(l, b, tier);
 }
 
@@ -352,18 +331,20 @@ void ledger_unref(struct ledger *l, struct ledger_block *b, enum block_tier tier
 	if (n > 0)
 		spot_unref(l, digest_short(&b->last), b->group, tier);
 	if (!in_use(b))
-		block_remove(l, (size_t)(b - l->blocks));
+		block_remove(l, b);
 }
 
 void ledger_clear(struct ledger *l)
 {
-	for (size_t i = 0; i < l->cap_spots; i++)
+	for (size_t i = 0; i < l->n_spots; i++)
 		for (unsigned t = 0; t < BLOCK_TIERS; t++)
-			if (spot_at(l, i)->used && (spot_at(l, i)->told & BLOCK_TIER_BIT(t)) != 0)
+			if ((spot_at(l, i)->told & BLOCK_TIER_BIT(t)) != 0)
 				CGN_MUST(holdings_drop(l->holdings, spot_at(l, i)->digest,
 					(enum block_tier)t));
-	for (size_t i = 0; i < l->cap_blocks; i++)
+	for (size_t i = 0; i < l->n_blocks; i++)
 		block_fini(l, &l->blocks[i]);
+	table_fini(&l->spot_of);
+	table_fini(&l->block_of);
 	free(l->blocks);
 	free(l->spots);
 	ledger_init(l, l->holdings, l->max_blocks);

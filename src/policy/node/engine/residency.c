@@ -1,113 +1,57 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "policy/node/engine/residency.h"
 
-#include "base/mix/mix.h"
+#include "base/core/list.h"
+#include "base/table/table.h"
 
 #include <stdlib.h>
 
 #define RESIDENCY_TAG 0x4e5d1001U
-#define NONE          UINT32_MAX
 
 struct entry {
 	uint64_t digest;
-	uint32_t newer, older;
+	struct cgn_link use;
 };
 
-/* The entries are in an array and linked by age. An open-addressed table of entry numbers is at most half
- * full. */
 struct residency {
 	uint32_t tag;
-	uint32_t newest, oldest;
-	uint32_t free_head; /* Free entries, linked by |older| */
-	uint32_t mask;      /* Mask for indices of |slot| */
+	struct cgn_link used, unused; /* Entries; |used|: the newest first */
 	size_t count, limit, room;
 	struct entry *entry; /* |room| entries */
-	uint32_t *slot;      /* |mask| + 1 entry numbers, or NONE */
+	struct table table;  /* Indices of |entry| */
 };
 
-static uint32_t slot_home(const struct residency *r, uint64_t digest)
+static struct entry *entry_of(struct cgn_link *l)
 {
-	return (uint32_t)(mix_golden(digest) >> 32) & r->mask;
+	return CGN_CONTAINER(l, struct entry, use);
 }
 
-/* Return the table slot of the digest, or the empty slot where the digest belongs. */
-static uint32_t slot_of(const struct residency *r, uint64_t digest)
+static struct entry *entry_find(const struct residency *r, uint64_t digest)
 {
-	uint32_t at = slot_home(r, digest);
-	while (r->slot[at] != NONE && r->entry[r->slot[at]].digest != digest)
-		at = (at + 1) & r->mask;
-	return at;
+	uint32_t i = table_find(&r->table, digest, &r->entry->digest, sizeof *r->entry);
+	return i != TABLE_NONE ? &r->entry[i] : NULL;
 }
 
-/* Later entries of the run move up, so that no search stops before them. */
-static void slot_vacate(struct residency *r, uint32_t hole)
+static void entry_move(struct entry *e, struct cgn_link *to)
 {
-	r->slot[hole] = NONE;
-	for (uint32_t at = (hole + 1) & r->mask; r->slot[at] != NONE; at = (at + 1) & r->mask) {
-		uint32_t want = slot_home(r, r->entry[r->slot[at]].digest);
-		if (((at - want) & r->mask) < ((at - hole) & r->mask))
-			continue;
-		r->slot[hole] = r->slot[at];
-		r->slot[at] = NONE;
-		hole = at;
-	}
-}
-
-static void unlink_entry(struct residency *r, uint32_t i)
-{
-	struct entry *e = &r->entry[i];
-	if (e->newer != NONE)
-		r->entry[e->newer].older = e->older;
-	else
-		r->newest = e->older;
-	if (e->older != NONE)
-		r->entry[e->older].newer = e->newer;
-	else
-		r->oldest = e->newer;
-}
-
-static void link_newest(struct residency *r, uint32_t i)
-{
-	r->entry[i].newer = NONE;
-	r->entry[i].older = r->newest;
-	if (r->newest != NONE)
-		r->entry[r->newest].newer = i;
-	else
-		r->oldest = i;
-	r->newest = i;
-}
-
-static void all_free(struct residency *r)
-{
-	r->newest = r->oldest = NONE;
-	r->count = 0;
-	for (size_t i = 0; i <= r->mask; i++)
-		r->slot[i] = NONE;
-	for (size_t i = 0; i < r->room; i++)
-		r->entry[i].older = i + 1 < r->room ? (uint32_t)i + 1 : NONE;
-	r->free_head = 0;
+	cgn_list_drop(&e->use);
+	cgn_list_push_front(to, &e->use);
 }
 
 CGN_RC residency_new(size_t capacity, struct residency **out, struct cgn_err *err)
 {
 	CGN_MUST(capacity >= 1 && capacity <= RESIDENCY_MAX);
-	size_t slots = 4;
-	while (slots < 2 * capacity)
-		slots *= 2;
-	struct residency *r = calloc(1, sizeof *r);
-	if (r != NULL) {
-		*r = (struct residency){.tag = RESIDENCY_TAG,
-			.mask = (uint32_t)slots - 1,
-			.limit = capacity,
-			.room = capacity};
-		r->entry = calloc(capacity, sizeof *r->entry);
-		r->slot = calloc(slots, sizeof *r->slot);
-	}
-	if (r == NULL || r->entry == NULL || r->slot == NULL) {
+	struct residency *r = CGN_NEW(struct residency);
+	*r = (struct residency){.tag = RESIDENCY_TAG, .limit = capacity, .room = capacity};
+	r->entry = calloc(capacity, sizeof *r->entry);
+	if (r->entry == NULL || !table_reserve(&r->table, capacity)) {
 		residency_free(&r);
 		return CGN_FAIL(err, NO_MEMORY, "no memory for a record of %zu blocks", capacity);
 	}
-	all_free(r);
+	cgn_list_init(&r->used);
+	cgn_list_init(&r->unused);
+	for (size_t i = 0; i < capacity; i++)
+		cgn_list_push(&r->unused, &r->entry[i].use);
 	*out = r;
 	return CGN_OK;
 }
@@ -121,14 +65,14 @@ void residency_free(struct residency **take)
 	CGN_LIVE(r, RESIDENCY_TAG);
 	r->tag = 0;
 	free(r->entry);
-	free(r->slot);
+	table_fini(&r->table);
 	free(r);
 }
 
 bool residency_has(const struct residency *r, uint64_t digest)
 {
 	CGN_LIVE(r, RESIDENCY_TAG);
-	return r->slot[slot_of(r, digest)] != NONE;
+	return entry_find(r, digest) != NULL;
 }
 
 size_t residency_count(const struct residency *r)
@@ -139,37 +83,28 @@ size_t residency_count(const struct residency *r)
 
 static void drop_oldest(struct residency *r, residency_changed changed, void *user)
 {
-	uint32_t i = r->oldest;
-	CGN_MUST(i != NONE);
-	uint64_t digest = r->entry[i].digest;
-	slot_vacate(r, slot_of(r, digest));
-	unlink_entry(r, i);
-	r->entry[i].older = r->free_head;
-	r->free_head = i;
+	CGN_MUST(r->count > 0);
+	struct entry *e = entry_of(r->used.prev);
+	table_drop(&r->table, e->digest, (uint32_t)(e - r->entry));
+	entry_move(e, &r->unused);
 	r->count--;
 	if (changed != NULL)
-		changed(user, digest);
+		changed(user, e->digest);
 }
 
 static void add_one(struct residency *r, uint64_t digest, residency_changed changed, void *user)
 {
-	uint32_t at = slot_of(r, digest);
-	if (r->slot[at] != NONE) {
-		uint32_t known = r->slot[at];
-		unlink_entry(r, known);
-		link_newest(r, known);
+	struct entry *e = entry_find(r, digest);
+	if (e != NULL) {
+		entry_move(e, &r->used);
 		return;
 	}
-	if (r->count >= r->limit) {
+	if (r->count >= r->limit)
 		drop_oldest(r, changed, user);
-		at = slot_of(r, digest); /* The entries that moved up may use the slot */
-	}
-	uint32_t i = r->free_head;
-	CGN_MUST(i != NONE);
-	r->free_head = r->entry[i].older;
-	r->entry[i].digest = digest;
-	r->slot[at] = i;
-	link_newest(r, i);
+	e = entry_of(r->unused.next);
+	e->digest = digest;
+	CGN_MUST(table_put(&r->table, digest, (uint32_t)(e - r->entry)));
+	entry_move(e, &r->used);
 	r->count++;
 	if (changed != NULL)
 		changed(user, digest);

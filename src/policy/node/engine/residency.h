@@ -8,7 +8,7 @@
 
 #include "base/core/err.h"
 
-#define RESIDENCY_MAX 65536 /* Entries when the engine does not report its size; about 28 bytes each */
+#define RESIDENCY_MAX 65536 /* Entries when the engine does not report its size; about 40 bytes each */
 
 struct residency;
 /* A digest entered or left the record; residency_has tells which. */

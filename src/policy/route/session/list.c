@@ -40,9 +40,11 @@ void sessions_count(const struct sessions *s, cgn_nsec now, size_t out[SESSION_S
 	CGN_LIVE(s, SESSIONS_TAG);
 	memset(out, 0, SESSION_STATES * sizeof *out);
 	size_t seen = 0;
-	for (uint32_t i = s->newest; i != SESSION_NONE && cgn_since(now, s->all[i].used) < SESSION_PAUSE_MAX;
-		i = s->all[i].older) {
-		out[session_state(&s->all[i], now)]++;
+	cgn_list_each (it, &s->used) {
+		const struct session *e = session_of(it);
+		if (cgn_since(now, e->used) >= SESSION_PAUSE_MAX)
+			break;
+		out[session_state(e, now)]++;
 		seen++;
 	}
 	out[SESSION_IDLE] += s->n - seen;
@@ -148,11 +150,13 @@ static size_t picks_find(const struct sessions *s, const struct session_query *q
 	struct pick *out)
 {
 	size_t n = 0, seen = 0;
-	for (uint32_t i = s->newest; i != SESSION_NONE && seen < SESSION_LOOK; i = s->all[i].older, seen++) {
-		const struct session *e = &s->all[i];
+	cgn_list_each (it, &s->used) {
+		const struct session *e = session_of(it);
+		if (seen++ == SESSION_LOOK)
+			break;
 		if (!session_matches(e, q, now))
 			continue;
-		out[n] = (struct pick){session_rank(e, q->sort, now), (uint32_t)n, i};
+		out[n] = (struct pick){session_rank(e, q->sort, now), (uint32_t)n, (uint32_t)(e - s->all)};
 		n++;
 	}
 	return n;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* session: the table. A hash table with chains over a fixed array; a list in order of use. */
+/* session: the table. A fixed array, a table of its indices, and a list in order of use. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,25 +8,16 @@
 
 CGN_RC sessions_new(size_t max, const struct digest *seed, struct sessions **out, struct cgn_err *err)
 {
-	CGN_MUST(max >= 1 && max < SESSION_NONE / 2);
+	CGN_MUST(max >= 1 && max < TABLE_MOST);
 	struct sessions *s = CGN_NEW(struct sessions);
-	*s = (struct sessions){.tag = SESSIONS_TAG,
-		.seed = *seed,
-		.max = (uint32_t)max,
-		.newest = SESSION_NONE,
-		.oldest = SESSION_NONE,
-		.n_buckets = 1};
-	while (s->n_buckets < s->max)
-		s->n_buckets *= 2;
-	s->buckets = malloc(s->n_buckets * sizeof *s->buckets);
+	*s = (struct sessions){.tag = SESSIONS_TAG, .seed = *seed, .max = (uint32_t)max};
+	cgn_list_init(&s->used);
 	s->all = calloc(max, sizeof *s->all);
 	s->tools = calloc(1, sizeof *s->tools);
-	if (s->buckets == NULL || s->all == NULL || s->tools == NULL) {
+	if (s->all == NULL || s->tools == NULL || !table_reserve(&s->table, max)) {
 		sessions_free(&s);
 		return CGN_FAIL(err, NO_MEMORY, "no memory for %zu sessions", max);
 	}
-	for (uint32_t i = 0; i < s->n_buckets; i++)
-		s->buckets[i] = SESSION_NONE;
 	*out = s;
 	return CGN_OK;
 }
@@ -38,7 +29,7 @@ void sessions_free(struct sessions **take)
 	if (s == NULL)
 		return;
 	CGN_LIVE(s, SESSIONS_TAG);
-	free(s->buckets);
+	table_fini(&s->table);
 	free(s->all);
 	free(s->tools);
 	s->tag = 0;
@@ -55,38 +46,16 @@ static uint64_t name_key(const struct sessions *s, struct cgn_str tenant, struct
 	return key != 0 ? key : 1;
 }
 
-static uint32_t *bucket_of(const struct sessions *s, uint64_t key)
-{
-	return &s->buckets[key & (s->n_buckets - 1)];
-}
-
 static struct session *session_find(const struct sessions *s, uint64_t key)
 {
-	uint32_t i = *bucket_of(s, key);
-	while (i != SESSION_NONE && s->all[i].key != key)
-		i = s->all[i].chain;
-	return i != SESSION_NONE ? &s->all[i] : NULL;
-}
-
-static void list_drop(struct sessions *s, struct session *e)
-{
-	*(e->newer != SESSION_NONE ? &s->all[e->newer].older : &s->newest) = e->older;
-	*(e->older != SESSION_NONE ? &s->all[e->older].newer : &s->oldest) = e->newer;
-}
-
-static void list_add(struct sessions *s, struct session *e)
-{
-	uint32_t i = (uint32_t)(e - s->all);
-	e->newer = SESSION_NONE;
-	e->older = s->newest;
-	*(s->newest != SESSION_NONE ? &s->all[s->newest].newer : &s->oldest) = i;
-	s->newest = i;
+	uint32_t i = table_find(&s->table, key, &s->all->key, sizeof *s->all);
+	return i != TABLE_NONE ? &s->all[i] : NULL;
 }
 
 static void session_use(struct sessions *s, struct session *e, cgn_nsec now)
 {
-	list_drop(s, e);
-	list_add(s, e);
+	cgn_list_drop(&e->use);
+	cgn_list_push_front(&s->used, &e->use);
 	e->used = now;
 }
 
@@ -95,12 +64,9 @@ static struct session *place_take(struct sessions *s)
 {
 	if (s->n < s->max)
 		return &s->all[s->n++];
-	struct session *e = &s->all[s->oldest];
-	uint32_t *at = bucket_of(s, e->key), i = (uint32_t)(e - s->all);
-	while (*at != i)
-		at = &s->all[*at].chain;
-	*at = e->chain;
-	list_drop(s, e);
+	struct session *e = session_of(s->used.prev);
+	table_drop(&s->table, e->key, (uint32_t)(e - s->all));
+	cgn_list_drop(&e->use);
 	return e;
 }
 
@@ -114,12 +80,11 @@ static struct session *session_add(struct sessions *s, const struct session_name
 	cgn_nsec now)
 {
 	struct session *e = place_take(s);
-	uint32_t *bucket = bucket_of(s, key);
-	*e = (struct session){.key = key, .chain = *bucket, .began = now, .served_at = now};
+	*e = (struct session){.key = key, .began = now, .served_at = now};
 	text_keep(e->tenant, name->tenant);
 	(void)cgn_str_copyz(e->id, sizeof e->id, name->id);
-	*bucket = (uint32_t)(e - s->all);
-	list_add(s, e);
+	CGN_MUST(table_put(&s->table, key, (uint32_t)(e - s->all)));
+	cgn_list_push_front(&s->used, &e->use);
 	return e;
 }
 

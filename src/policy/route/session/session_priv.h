@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* session, inside: the table (session.c), how long tools take (tools.c), and lists of sessions (list.c). */
 #pragma once
+#include "base/core/list.h"
+#include "base/table/table.h"
 #include "policy/route/session/session.h"
 
 #define TOOL_BUCKETS 40
@@ -28,12 +30,10 @@ cgn_nsec tool_times_quantile(const struct tool_times *t, double q);
 /* ---- the table ---- */
 
 #define SESSIONS_TAG 0x5e551001U
-#define SESSION_NONE UINT32_MAX
 
 struct session {
 	uint64_t key;
-	uint32_t chain;        /* Next of the bucket. */
-	uint32_t newer, older; /* Used next after this one, and before it. */
+	struct cgn_link use; /* In sessions->used. */
 	char tenant[SESSION_TEXT + 1], node[SESSION_TEXT + 1], tool[SESSION_TEXT + 1];
 	char id[SESSION_ID_MAX + 1];
 	char model_name[SESSION_TEXT + 1]; /* The model that answered last. */
@@ -56,13 +56,16 @@ struct sessions {
 	uint32_t tag;
 	struct digest seed;
 	uint32_t max, n;
-	uint32_t newest, oldest;
-	uint32_t n_buckets; /* A power of two. */
-	uint32_t *buckets;
+	struct cgn_link used; /* Newest first. */
+	struct table table;   /* Indices of |all|, by key. */
 	struct session *all;
 	struct tools *tools;
 };
 
+static inline struct session *session_of(struct cgn_link *use)
+{
+	return CGN_CONTAINER(use, struct session, use);
+}
 /* Does the session wait for a tool? */
 bool session_waits(const struct session *e, cgn_nsec now);
 /* Return the attained service. */

@@ -678,6 +678,31 @@ static void malformed_files(void **state)
 		CGN_UNSUPPORTED, "added_tokens[0]: \"x\" has id 7");
 }
 
+/* Tokens with a character that stands for no byte; here there are no others. */
+static void a_vocabulary_that_no_word_holds(void **state)
+{
+	(void)state;
+	struct cgn_buf json = {0};
+	struct tokenizer *t = NULL;
+	struct cgn_err err = {0};
+	uint32_t id = 0;
+	cgn_buf_putz(&json,
+		"{\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false},"
+		"\"model\":{\"type\":\"BPE\",\"merges\":[],\"vocab\":{");
+	for (unsigned i = 0; i < 5000; i++)
+		cgn_buf_fmt(&json, "%s\"\xe4\xb8\xad%u\":%u", i > 0 ? "," : "", i, i);
+	cgn_buf_putz(&json, "}}}");
+	if (!cgn_ok(tokenizer_load(cgn_buf_view(&json), &t, &err)))
+		fail_msg("%s", err.msg);
+	assert_true(tokenizer_token_id(t,
+		CGN_STR("\xe4\xb8\xad"
+			"4999"),
+		&id));
+	assert_int_equal(id, 4999);
+	tokenizer_free(&t);
+	cgn_buf_fini(&json);
+}
+
 static void bounds_hold(void **state)
 {
 	(void)state;
@@ -726,6 +751,7 @@ int main(void)
 		cmocka_unit_test(unsupported_components_are_named),
 		cmocka_unit_test(patterns_that_may_differ_are_refused),
 		cmocka_unit_test(malformed_files),
+		cmocka_unit_test(a_vocabulary_that_no_word_holds),
 		cmocka_unit_test(bounds_hold),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -198,7 +198,7 @@ static CGN_RC tok_load_added(struct tok_loader *l, struct json_val list)
 	if (n > ADDED_MAX)
 		return CGN_FAIL(l->err, TOO_LARGE, "%zu added_tokens, up to %zu are supported", n, ADDED_MAX);
 	t->added = cgn_arena_zero(&t->arena, (n + 1) * sizeof *t->added);
-	if (t->added == NULL || !cgn_ok(tok_names_init(&t->added_names, n)))
+	if (t->added == NULL || !cgn_ok(tok_names_reserve(&t->added_names, n)))
 		return CGN_FAIL(l->err, NO_MEMORY, "added_tokens: out of memory");
 	struct tok_scratch s = {0};
 	struct tok_matcher m = {0};

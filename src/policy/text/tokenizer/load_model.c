@@ -148,8 +148,7 @@ static CGN_RC load_vocab(struct tok_loader *l, struct json_val vocab, struct tex
 	if (n > TOKENIZER_MAX_TOKENS)
 		return CGN_FAIL(l->err, TOO_LARGE, "model.vocab has %zu tokens, up to %zu are supported", n,
 			TOKENIZER_MAX_TOKENS);
-	if (!cgn_ok(tok_names_init(&m->names, n)) ||
-		!cgn_ok(tok_names_init(&m->odd, m->bytes ? n / 2 + 1024 : 0)))
+	if (!cgn_ok(tok_names_reserve(&m->names, n)))
 		return CGN_FAIL(l->err, NO_MEMORY, "model.vocab: out of memory for %zu tokens", n);
 	it = json_iter_of(vocab);
 	while (json_next_member(&it, &key, &v))

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tokenizer names: a hash table from strings to ids, filled once. */
+/* tokenizer names: strings with ids, filled once. */
 #include <stdlib.h>
 
 #include "base/mix/mix.h"
@@ -36,23 +36,21 @@ uint64_t tok_hash(const void *bytes, size_t n)
 	return hash_mix(h ^ word_load(p, n), UINT64_C(0xe7037ed1a0b428db) ^ n);
 }
 
-CGN_RC tok_names_init(struct tok_names *s, size_t expect)
+CGN_RC tok_names_reserve(struct tok_names *s, size_t n)
 {
-	size_t slots = 16;
-	while (slots < expect * 2)
-		slots *= 2;
-	s->cap = slots / 2;
-	s->mask = slots - 1;
-	s->v = malloc(s->cap * sizeof *s->v);
-	s->slots = calloc(slots, sizeof *s->slots);
-	return s->v != NULL && s->slots != NULL ? CGN_OK : CGN_RC_OF(CGN_NO_MEMORY);
+	struct tok_name *v = n > s->cap ? reallocarray(s->v, n, sizeof *v) : s->v;
+	if (n > s->cap && v == NULL)
+		return CGN_RC_OF(CGN_NO_MEMORY);
+	s->v = v;
+	s->cap = n > s->cap ? n : s->cap;
+	return table_reserve(&s->table, s->cap) ? CGN_OK : CGN_RC_OF(CGN_NO_MEMORY);
 }
 
 void tok_names_fini(struct tok_names *s)
 {
 	cgn_buf_fini(&s->text);
 	free(s->v);
-	free(s->slots);
+	table_fini(&s->table);
 	*s = (struct tok_names){0};
 }
 
@@ -61,41 +59,37 @@ struct cgn_str tok_names_text(const struct tok_names *s, size_t i)
 	return (struct cgn_str){s->text.p + s->v[i].off, s->v[i].len};
 }
 
-/* The slot that holds |name|, or the free one where it would go. */
-static uint64_t *slot_find(const struct tok_names *s, struct cgn_str name)
+static struct tok_name *name_find(const struct tok_names *s, struct cgn_str name, uint64_t hash)
 {
-	uint64_t hash = tok_hash(name.p, name.n), top = hash >> 32 << 32;
-	for (size_t i = hash & s->mask;; i = (i + 1) & s->mask) {
-		uint64_t slot = s->slots[i];
-		if (slot == 0 ||
-			((slot ^ top) >> 32 == 0 && cgn_str_eq(tok_names_text(s, (uint32_t)slot - 1), name)))
-			return &s->slots[i];
-	}
+	table_each (at, &s->table, hash)
+		if (cgn_str_eq(tok_names_text(s, at.number), name))
+			return &s->v[at.number];
+	return NULL;
 }
 
 CGN_RC tok_names_put(struct tok_names *s, struct cgn_str name, uint32_t id)
 {
-	uint64_t *slot = slot_find(s, name);
-	if (*slot != 0) {
-		s->v[(uint32_t)*slot - 1].id = id;
+	uint64_t hash = tok_hash(name.p, name.n);
+	struct tok_name *known = name_find(s, name, hash);
+	if (known != NULL) {
+		known->id = id;
 		return CGN_OK;
 	}
-	CGN_MUST(s->n < s->cap);
-	s->v[s->n] = (struct tok_name){(uint32_t)s->text.n, (uint32_t)name.n, id};
+	if (s->n == s->cap)
+		CGN_TRY(tok_names_reserve(s, 2 * s->cap + 64));
+	CGN_MUST(table_put(&s->table, hash, (uint32_t)s->n));
+	s->v[s->n++] = (struct tok_name){(uint32_t)s->text.n, (uint32_t)name.n, id};
 	cgn_buf_str(&s->text, name);
-	*slot = tok_hash(name.p, name.n) >> 32 << 32 | ++s->n;
 	return s->text.bad ? CGN_RC_OF(CGN_NO_MEMORY) : CGN_OK;
 }
 
 uint32_t tok_names_get(const struct tok_names *s, struct cgn_str name)
 {
-	if (s->slots == NULL)
-		return TOK_NONE;
-	uint64_t slot = *slot_find(s, name);
-	return slot != 0 ? s->v[(uint32_t)slot - 1].id : TOK_NONE;
+	const struct tok_name *known = name_find(s, name, tok_hash(name.p, name.n));
+	return known != NULL ? known->id : TOK_NONE;
 }
 
 size_t tok_names_bytes(const struct tok_names *s)
 {
-	return s->slots == NULL ? 0 : s->text.cap + s->cap * sizeof *s->v + (s->mask + 1) * sizeof *s->slots;
+	return s->text.cap + s->cap * sizeof *s->v + table_bytes(&s->table);
 }

@@ -5,6 +5,7 @@
 #include "base/core/buf.h"
 #include "base/core/err.h"
 #include "base/core/str.h"
+#include "base/table/table.h"
 
 #define TOK_NONE UINT32_MAX
 
@@ -36,10 +37,11 @@ struct tok_name {
 struct tok_names {
 	struct cgn_buf text;
 	struct tok_name *v;
-	uint64_t *slots; /* hash << 32 | index + 1; 0 is free. */
-	size_t n, cap, mask;
+	struct table table; /* Indices of |v|. */
+	size_t n, cap;
 };
-CGN_RC tok_names_init(struct tok_names *s, size_t expect);
+/* Make room for |n| names in all. Zeroed memory has none. */
+CGN_RC tok_names_reserve(struct tok_names *s, size_t n);
 void tok_names_fini(struct tok_names *s);
 /* When a name is given twice, its id is the last one. */
 CGN_RC tok_names_put(struct tok_names *s, struct cgn_str name, uint32_t id);

@@ -5,6 +5,8 @@
 
 #include <stdlib.h>
 
+#include "base/table/table.h"
+
 #define BLOCKS_TAG 0x51b10c55U
 #define NONE       ENGINEMODEL_BLOCK_NONE
 
@@ -12,14 +14,12 @@ struct block {
 	uint64_t hash;
 	uint32_t users;
 	uint32_t next, prev; /* Neighbours in the list of idle blocks, a ring closed at index n. */
-	uint32_t chain;      /* Next block in the same bucket. */
 	bool known;
 };
 
 struct enginemodel_blocks {
-	uint32_t tag, n, mask;
-	uint32_t used, known;
-	uint32_t *buckets;
+	uint32_t tag, n, used;
+	struct table table; /* Indices of the known blocks. */
 	uint64_t *notes;
 	struct enginemodel_blocks_cfg cfg;
 	struct block *block; /* Owned, n + 1: the last one is the head of the idle list. */
@@ -46,22 +46,15 @@ CGN_RC enginemodel_blocks_new(const struct enginemodel_blocks_cfg *cfg, struct e
 	uint32_t n = cfg->n;
 	CGN_MUST(n > 0 && n <= 1U << 26 && cfg->note_bytes % sizeof(uint64_t) == 0);
 	struct enginemodel_blocks *b = CGN_NEW(struct enginemodel_blocks);
-	uint32_t buckets = 16;
-	while (buckets < n)
-		buckets *= 2;
 	b->tag = BLOCKS_TAG;
 	b->n = n;
 	b->cfg = *cfg;
-	b->mask = buckets - 1;
 	b->block = calloc(n + 1U, sizeof *b->block);
-	b->buckets = malloc(buckets * sizeof *b->buckets);
 	b->notes = cfg->note_bytes > 0 ? calloc(n, cfg->note_bytes) : NULL;
-	if (b->block == NULL || b->buckets == NULL || (cfg->note_bytes > 0 && b->notes == NULL)) {
+	if (b->block == NULL || !table_reserve(&b->table, n) || (cfg->note_bytes > 0 && b->notes == NULL)) {
 		enginemodel_blocks_free(&b);
 		return CGN_RC_OF(CGN_NO_MEMORY);
 	}
-	for (uint32_t i = 0; i < buckets; i++)
-		b->buckets[i] = NONE;
 	b->block[n].next = b->block[n].prev = n;
 	for (uint32_t i = n; i-- > 0;)
 		idle_link(b, i, n);
@@ -78,27 +71,20 @@ void enginemodel_blocks_free(struct enginemodel_blocks **take)
 	CGN_LIVE(b, BLOCKS_TAG);
 	b->tag = 0;
 	free(b->block);
-	free(b->buckets);
+	table_fini(&b->table);
 	free(b->notes);
 	free(b);
 }
 
 static uint32_t look_up(const struct enginemodel_blocks *b, uint64_t hash)
 {
-	uint32_t i = b->buckets[hash & b->mask];
-	while (i != NONE && b->block[i].hash != hash)
-		i = b->block[i].chain;
-	return i;
+	return table_find(&b->table, hash, &b->block->hash, sizeof *b->block);
 }
 
 static void block_uncache(struct enginemodel_blocks *b, uint32_t i)
 {
-	uint32_t *at = &b->buckets[b->block[i].hash & b->mask];
-	while (*at != i)
-		at = &b->block[*at].chain;
-	*at = b->block[i].chain;
+	table_drop(&b->table, b->block[i].hash, i);
 	b->block[i].known = false;
-	b->known--;
 }
 
 static void add_user(struct enginemodel_blocks *b, uint32_t i)
@@ -162,9 +148,7 @@ bool enginemodel_blocks_publish(struct enginemodel_blocks *b, uint32_t block, ui
 	struct block *it = &b->block[block];
 	it->hash = hash;
 	it->known = true;
-	it->chain = b->buckets[hash & b->mask];
-	b->buckets[hash & b->mask] = block;
-	b->known++;
+	CGN_MUST(table_put(&b->table, hash, block));
 	return true;
 }
 
@@ -181,11 +165,9 @@ void enginemodel_blocks_release(struct enginemodel_blocks *b, uint32_t block)
 void enginemodel_blocks_forget_all(struct enginemodel_blocks *b)
 {
 	CGN_LIVE(b, BLOCKS_TAG);
-	for (uint32_t i = 0; i <= b->mask; i++)
-		b->buckets[i] = NONE;
+	table_clear(&b->table);
 	for (uint32_t i = 0; i < b->n; i++)
 		b->block[i].known = false;
-	b->known = 0;
 }
 
 void enginemodel_blocks_each(struct enginemodel_blocks *b, void (*fn)(void *arg, uint64_t hash, void *note),
@@ -210,7 +192,7 @@ uint32_t enginemodel_blocks_used(const struct enginemodel_blocks *b)
 
 uint32_t enginemodel_blocks_known(const struct enginemodel_blocks *b)
 {
-	return b->known;
+	return b->table.n;
 }
 
 bool enginemodel_blocks_sound(const struct enginemodel_blocks *b)
@@ -227,5 +209,5 @@ bool enginemodel_blocks_sound(const struct enginemodel_blocks *b)
 		if (b->block[i].known && look_up(b, b->block[i].hash) != i)
 			return false;
 	}
-	return idle + used == b->n && used == b->used && known == b->known;
+	return idle + used == b->n && used == b->used && known == b->table.n;
 }

@@ -2,7 +2,7 @@
 /* memory: the KV memory tiers. A block evicted from the GPU moves to CPU memory, a block evicted from there
  * to storage; each tier evicts its least recently used block. A prompt restores its blocks from lower tiers,
  * which keep their copies. The listener is called for every change; for a moved block, first about the new
- * place, then about the old one. Pure. Memory: 40 bytes a block, 8 more with digests, 40 + 4 * block_tokens
+ * place, then about the old one. Pure. Memory: 35 to 45 bytes a block, 8 more with digests, 40 + 4 * block_tokens
  * more where lower tiers keep full notes. */
 #pragma once
 #include "lab/enginemodel/blocks.h"

@@ -14,6 +14,7 @@
 #pragma once
 #include "base/core/buf.h"
 #include "base/core/err.h"
+#include "base/table/table.h"
 
 #define TRACE_MAX_REQUESTS ((size_t)1 << 24)
 #define TRACE_MAX_IDS      ((size_t)1 << 28)
@@ -64,13 +65,13 @@ uint64_t trace_digest(uint64_t id);
 /* Return the number that stands for |name|, a session or a tenant; never 0. */
 uint64_t trace_name(struct cgn_str name);
 
-/* numbers.c: number keys from 0 in the order of their first use. Zeroed memory is an empty table. 12 to 24
+/* numbers.c: number keys from 0 in the order of their first use. Zeroed memory is an empty table. 18 to 38
  * bytes a key. */
-#define TRACE_NO_NUMBER UINT32_MAX
+#define TRACE_NO_NUMBER TABLE_NONE
 struct trace_numbers {
-	uint32_t *bucket; /* Owned, as is |key|. */
-	uint64_t *key;
-	size_t buckets, n;
+	uint64_t *key; /* Owned. */
+	struct table table;
+	size_t n, cap;
 };
 uint32_t trace_number(struct trace_numbers *m, uint64_t key); /* TRACE_NO_NUMBER: out of memory. */
 void trace_numbers_fini(struct trace_numbers *m);

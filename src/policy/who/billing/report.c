@@ -6,7 +6,7 @@
 
 #include "base/core/arena.h"
 #include "base/core/utc.h"
-#include "base/mix/mix.h"
+#include "base/table/table.h"
 #include "policy/who/billing/billing_priv.h"
 #include "policy/who/budget/budget.h"
 
@@ -18,7 +18,6 @@ struct report_line {
 	struct billing_amounts sum;
 };
 #define REPORT_TAG   0x1ed6e702U
-#define REPORT_SPOTS ((size_t)2 * BILLING_LINES)
 #define REPORT_NAMES ((size_t)64 << 20)
 
 struct billing_report {
@@ -28,7 +27,7 @@ struct billing_report {
 	bool full, no_memory;
 	struct report_line *lines; /* Each with a time and name of its own. */
 	size_t n, cap;
-	uint32_t *spots; /* Index of a line plus one; 0: free. */
+	struct table table; /* Indices of |lines|. */
 	struct cgn_arena names;
 };
 
@@ -115,10 +114,8 @@ static uint64_t step_start(enum billing_step step, uint64_t hour)
 CGN_RC billing_report_new(const struct billing_query *q, struct billing_report **out, struct cgn_err *err)
 {
 	struct billing_report *r = calloc(1, sizeof *r);
-	if (r == NULL || (r->spots = calloc(REPORT_SPOTS, sizeof *r->spots)) == NULL) {
-		free(r);
+	if (r == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "no memory for a report");
-	}
 	r->tag = REPORT_TAG;
 	r->q = *q;
 	r->next = q->from;
@@ -136,13 +133,14 @@ void billing_report_free(struct billing_report **take)
 	CGN_LIVE(r, REPORT_TAG);
 	cgn_arena_fini(&r->names);
 	free(r->lines);
-	free(r->spots);
+	table_fini(&r->table);
 	r->tag = 0;
 	free(r);
 }
 
 /* Append a line without a sum; NULL: there is no room or memory for it. */
-static struct report_line *line_new(struct billing_report *r, uint64_t hour, struct cgn_str name)
+static struct report_line *line_new(struct billing_report *r, uint64_t hour, struct cgn_str name,
+	uint64_t hash)
 {
 	r->full = r->n == BILLING_LINES;
 	if (!r->full && r->n == r->cap) {
@@ -154,6 +152,8 @@ static struct report_line *line_new(struct billing_report *r, uint64_t hour, str
 	}
 	struct cgn_str kept = name.n > 0 ? cgn_arena_str(&r->names, name) : CGN_STR("");
 	r->no_memory = r->no_memory || kept.p == NULL;
+	if (!r->full && !r->no_memory)
+		r->no_memory = !table_put(&r->table, hash, (uint32_t)r->n);
 	if (r->full || r->no_memory)
 		return NULL;
 	r->lines[r->n] = (struct report_line){.hour = hour, .name = kept};
@@ -162,16 +162,13 @@ static struct report_line *line_new(struct billing_report *r, uint64_t hour, str
 
 static struct report_line *line_of(struct billing_report *r, uint64_t hour, struct cgn_str name)
 {
-	uint64_t at = mix64(mix_fnv1a(MIX_FNV1A ^ hour, name.p, name.n));
-	for (;; at++) {
-		uint32_t *spot = &r->spots[at & (REPORT_SPOTS - 1)];
-		struct report_line *line = *spot > 0 ? &r->lines[*spot - 1] : NULL;
-		if (line != NULL && (line->hour != hour || !cgn_str_eq(line->name, name)))
-			continue;
-		if (line == NULL && (line = line_new(r, hour, name)) != NULL)
-			*spot = (uint32_t)r->n;
-		return line;
+	uint64_t hash = mix_fnv1a(MIX_FNV1A ^ hour, name.p, name.n);
+	table_each (at, &r->table, hash) {
+		struct report_line *line = &r->lines[at.number];
+		if (line->hour == hour && cgn_str_eq(line->name, name))
+			return line;
 	}
+	return line_new(r, hour, name, hash);
 }
 
 bool billing_report_add(struct billing_report *r, const struct billing *l)

@@ -1,21 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* book: accounts by name, in a table of open addressing. Accounts are never removed one by one. */
+/* book: accounts by name. Accounts are never removed one by one. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/mix/mix.h"
+#include "base/table/table.h"
 #include "policy/who/budget/budget_priv.h"
 
-#define BOOK_TAG   0xb0d6e701U
-#define LEAST_CAP  64
-#define EMPTY_SPOT UINT32_MAX
+#define BOOK_TAG  0xb0d6e701U
+#define LEAST_CAP 64
 
 struct budget_book {
 	uint32_t tag;
 	struct budget_account *accounts;
 	size_t n, cap;
-	uint32_t *spots; /* Indices into |accounts|. */
-	size_t n_spots;  /* A power of two, at least twice |n|; 0: no account yet. */
+	struct table table; /* Indices of |accounts|. */
 	uint64_t uncounted, version;
 };
 
@@ -38,7 +36,7 @@ void budget_book_free(struct budget_book **take)
 	CGN_LIVE(b, BOOK_TAG);
 	b->tag = 0;
 	free(b->accounts);
-	free(b->spots);
+	table_fini(&b->table);
 	free(b);
 }
 
@@ -67,22 +65,18 @@ const struct budget_account *budget_book_at(const struct budget_book *b, size_t 
 
 /* ---- the table ---- */
 
-/* Return the spot of |name|, or the free one where it belongs. */
-static uint32_t *spot_find(const struct budget_book *b, struct cgn_str name)
+static uint64_t name_hash(struct cgn_str name)
 {
-	uint64_t at = mix64(mix_fnv1a(MIX_FNV1A, name.p, name.n));
-	for (;; at++) {
-		uint32_t *spot = &b->spots[at & (b->n_spots - 1)];
-		if (*spot == EMPTY_SPOT || cgn_str_is(name, b->accounts[*spot].name))
-			return spot;
-	}
+	return mix_fnv1a(MIX_FNV1A, name.p, name.n);
 }
 
 static struct budget_account *account_find(const struct budget_book *b, struct cgn_str name)
 {
 	CGN_LIVE(b, BOOK_TAG);
-	uint32_t spot = b->n_spots > 0 ? *spot_find(b, name) : EMPTY_SPOT;
-	return spot != EMPTY_SPOT ? &b->accounts[spot] : NULL;
+	table_each (at, &b->table, name_hash(name))
+		if (cgn_str_is(name, b->accounts[at.number].name))
+			return &b->accounts[at.number];
+	return NULL;
 }
 
 const struct budget_account *budget_book_find(const struct budget_book *b, struct cgn_str name)
@@ -90,23 +84,14 @@ const struct budget_account *budget_book_find(const struct budget_book *b, struc
 	return account_find(b, name);
 }
 
-static bool table_grow(struct budget_book *b)
+static bool book_grow(struct budget_book *b)
 {
-	size_t cap = b->cap > 0 ? 2 * b->cap : LEAST_CAP, n_spots = 2 * cap;
+	size_t cap = b->cap > 0 ? 2 * b->cap : LEAST_CAP;
 	struct budget_account *accounts = realloc(b->accounts, cap * sizeof *accounts);
 	if (accounts == NULL)
 		return false;
 	b->accounts = accounts;
-	uint32_t *spots = malloc(n_spots * sizeof *spots);
-	if (spots == NULL)
-		return false;
-	free(b->spots);
-	b->spots = spots;
-	b->n_spots = n_spots;
 	b->cap = cap;
-	memset(spots, 0xff, n_spots * sizeof *spots);
-	for (size_t i = 0; i < b->n; i++)
-		*spot_find(b, cgn_str_of(b->accounts[i].name)) = (uint32_t)i;
 	return true;
 }
 
@@ -116,11 +101,9 @@ struct budget_account *budget_book_make(struct budget_book *b, struct cgn_str na
 	if (a != NULL)
 		return a;
 	if (name.n == 0 || name.n > BUDGET_NAME_MAX || b->n == BUDGET_ACCOUNTS ||
-		(b->n == b->cap && !table_grow(b)))
+		(b->n == b->cap && !book_grow(b)) || !table_put(&b->table, name_hash(name), (uint32_t)b->n))
 		return NULL;
-	uint32_t *spot = spot_find(b, name);
-	*spot = (uint32_t)b->n++;
-	a = &b->accounts[*spot];
+	a = &b->accounts[b->n++];
 	*a = (struct budget_account){0};
 	(void)cgn_str_copyz(a->name, sizeof a->name, name);
 	return a;
@@ -129,8 +112,7 @@ struct budget_account *budget_book_make(struct budget_book *b, struct cgn_str na
 void budget_book_clear(struct budget_book *b)
 {
 	b->n = 0;
-	if (b->n_spots > 0)
-		memset(b->spots, 0xff, b->n_spots * sizeof *b->spots);
+	table_clear(&b->table);
 }
 
 /* ---- spending ---- */

@@ -410,7 +410,7 @@ static CGN_RC router_open(struct router *r, struct cgn_err *err)
 	svc_watch_certificate(r->svc, "router.tls_cert_file", r->ports.http_tls);
 	svc_watch_certificate(r->svc, "security.cert_file", r->ports.grpc_tls);
 	CGN_TRY(router_state_lock(r, err));
-	CGN_TRY(cluster_new(&r->members.cluster, err));
+	r->members.cluster = cluster_new();
 	r->shared.choice.stats = r->members.cluster->stats;
 	r->shared.tallies = calloc(CLUSTER_STATS, sizeof *r->shared.tallies);
 	if (r->shared.tallies == NULL)
@@ -418,15 +418,15 @@ static CGN_RC router_open(struct router *r, struct cgn_err *err)
 	CGN_TRY(gw_misfits_new(&r->shared.misfits, err));
 	CGN_TRY(kvindex_open(r, err));
 	CGN_TRY(route_record_new(r->cfg->router.record_size, &r->shared.choice.record, err));
-	CGN_TRY(pending_new(PENDING_BYTES, &r->shared.choice.pending, err));
-	CGN_TRY(hotprefix_new(HOTPREFIX_BYTES, &r->shared.choice.hotprefix, err));
-	CGN_TRY(transfer_new(&r->shared.choice.transfer, err));
-	CGN_TRY(energy_board_new(ROUTE_MAX_NODES, &r->shared.choice.energy, err));
+	r->shared.choice.pending = pending_new(PENDING_BYTES);
+	r->shared.choice.hotprefix = hotprefix_new(HOTPREFIX_BYTES);
+	r->shared.choice.transfer = transfer_new();
+	r->shared.choice.energy = energy_board_new(ROUTE_MAX_NODES);
 	CGN_TRY(prompttail_new(r->cfg->router.record_size / 8, &r->shared.tails, err));
 	cgn_random(&r->shared.limit_seed, sizeof r->shared.limit_seed);
 	CGN_TRY(gw_store_cfg(r->cfg, &r->store, err));
-	CGN_TRY(rate_table_new(LIMIT_BUCKETS, &r->shared.limits, err));
-	CGN_TRY(gw_quotes_open(r->shared.telemetry, &r->shared.quotes, err));
+	r->shared.limits = rate_table_new(LIMIT_BUCKETS);
+	r->shared.quotes = gw_quotes_open(r->shared.telemetry);
 	CGN_TRY(budgets_open(r, err));
 	CGN_TRY(gw_peers_open(r->cfg, &r->shared.peers, err));
 	const struct gw_sessions_cfg sessions = {r->cfg->router.sessions, r->loop, router_pause_tell, r};
@@ -443,8 +443,8 @@ static CGN_RC router_open(struct router *r, struct cgn_err *err)
 	CGN_TRY(scaler_load(r, err));
 	CGN_TRY(cluster_view_new(r->members.cluster, gw_rules_name_of, r->published.rules, &r->published.view,
 		err));
-	CGN_TRY(gw_admission_open(r->loop, r->shared.telemetry, r->published.rules, r->members.cluster->stats,
-		r->published.view, r->started, &r->shared.admission, err));
+	r->shared.admission = gw_admission_open(r->loop, r->shared.telemetry, r->published.rules,
+		r->members.cluster->stats, r->published.view, r->started);
 	CGN_TRY(router_batches_load(r, err));
 	CGN_TRY(workers_open(r, err));
 	CGN_TRY(gates_open(r, err));

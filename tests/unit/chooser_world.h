@@ -51,7 +51,7 @@ static inline void world_of(struct world *w, int nodes, uint32_t slots, enum rou
 				    .max_inflight = 8,
 				    .policy = policy,
 				    .session_bound = 1.25}};
-	assert_true(cgn_ok(cluster_new(&w->cluster, NULL)));
+	w->cluster = cluster_new();
 	for (int i = 0; i < nodes; i++) {
 		char id[8];
 		(void)snprintf(id, sizeof id, "n%d", i);
@@ -60,8 +60,8 @@ static inline void world_of(struct world *w, int nodes, uint32_t slots, enum rou
 	w->shared.stats = w->cluster->stats;
 	assert_true(cgn_ok(kvindex_new(&index, &w->shared.index, NULL)));
 	assert_true(cgn_ok(route_record_new(1 << 20, &w->shared.record, NULL)));
-	assert_true(cgn_ok(pending_new(1 << 16, &w->shared.pending, NULL)));
-	assert_true(cgn_ok(hotprefix_new(4096, &w->shared.hotprefix, NULL)));
+	w->shared.pending = pending_new(1 << 16);
+	w->shared.hotprefix = hotprefix_new(4096);
 	assert_true(cgn_ok(chooser_new(&w->shared, 0, &w->chooser, NULL)));
 	assert_true(cgn_ok(cluster_view_new(w->cluster, NULL, NULL, &w->view, NULL)));
 	for (uint64_t i = 0; i < BLOCKS; i++)

@@ -81,7 +81,7 @@ static inline void gateway_shared_open(struct gw_shared *s, struct cluster *c)
 	assert_true(cgn_ok(route_record_new(1 << 20, &s->choice.record, NULL)));
 	assert_true(cgn_ok(prompttail_new(1 << 16, &s->tails, NULL)));
 	assert_non_null(s->tallies = calloc(ROUTE_MAX_NODES, sizeof *s->tallies));
-	assert_true(cgn_ok(rate_table_new(1 << 10, &s->limits, NULL)));
+	s->limits = rate_table_new(1 << 10);
 }
 
 static inline void gateway_shared_close(struct gw_shared *s)

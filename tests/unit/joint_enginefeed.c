@@ -151,7 +151,7 @@ static void world_open(struct world *w)
 {
 	*w = (struct world){0};
 	assert_true(cgn_ok(cgn_loop_new(&w->l, NULL)));
-	assert_true(cgn_ok(holdings_new(1000, NULL, NULL, &w->h, NULL)));
+	w->h = holdings_new(1000, NULL, NULL);
 	publisher_open(w, &w->p[0], 0, 0);
 	(void)snprintf(w->events, sizeof w->events, "tcp://127.0.0.1:%u", zmtp_port(w->p[0].pub));
 	(void)snprintf(w->replay, sizeof w->replay, "tcp://127.0.0.1:%u", zmtp_port(w->p[0].router));

@@ -50,9 +50,9 @@ static void house_open(struct house *h, uint32_t max_queue)
 		.node_wait = 5 * CGN_SEC};
 	*h = (struct house){.verdicts = 0};
 	world_of(&h->w, NODES, 8, ROUTE_ROUND_ROBIN);
-	assert_true(cgn_ok(cluster_new(&h->empty, NULL)));
+	h->empty = cluster_new();
 	assert_true(cgn_ok(cluster_view_new(h->empty, NULL, NULL, &h->no_nodes, NULL)));
-	assert_true(cgn_ok(admission_new(&rules, h->w.cluster->stats, &ops, h, 1, &h->a, NULL)));
+	h->a = admission_new(&rules, h->w.cluster->stats, &ops, h, 1);
 	admission_view_set(h->a, h->w.view, 1);
 }
 

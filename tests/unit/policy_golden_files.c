@@ -259,13 +259,12 @@ static void cascade_check(struct cgn_str text)
 
 static void budgets_make(struct cgn_buf *out)
 {
-	struct budget_book *b = NULL;
+	struct budget_book *b = budget_book_new();
 	struct budget_set set = {.n = 0};
 	struct budget_answer answers[BUDGET_MAX];
 	struct budget_held held;
 	struct cgn_err err = {.msg = ""};
 	const struct budget_amounts want = {{1, 300, 4000, 5}};
-	must_work(budget_book_new(&b, &err), &err);
 	must_work(budget_set_add(&set, CGN_STR("1000 tokens/day"), &err), &err);
 	assert_true(budget_book_take(b, CGN_STR("t:acme"), &set, NOW, &want, answers, &held));
 	budget_book_write(b, out);
@@ -279,9 +278,8 @@ static CGN_RC budgets_read(struct cgn_str text, struct budget_book *b, struct cg
 
 static void budgets_check(struct cgn_str text)
 {
-	struct budget_book *b = NULL;
+	struct budget_book *b = budget_book_new();
 	struct cgn_err err = {.msg = ""};
-	must_work(budget_book_new(&b, &err), &err);
 	must_work(budgets_read(text, b, &err), &err);
 	const struct budget_account *a = budget_book_find(b, CGN_STR("t:acme"));
 	assert_non_null(a);
@@ -292,8 +290,7 @@ static void budgets_check(struct cgn_str text)
 
 static CGN_RC budgets_try(struct cgn_str text, struct cgn_err *err)
 {
-	struct budget_book *b = NULL;
-	CGN_TRY(budget_book_new(&b, err));
+	struct budget_book *b = budget_book_new();
 	cgn_rc rc = budgets_read(text, b, err);
 	budget_book_free(&b);
 	return rc;
@@ -301,10 +298,8 @@ static CGN_RC budgets_try(struct cgn_str text, struct cgn_err *err)
 
 static void usage_make(struct cgn_buf *out)
 {
-	struct billing *l = NULL;
-	struct cgn_err err = {.msg = ""};
+	struct billing *l = billing_new();
 	const struct billing_names names = {CGN_STR("acme"), CGN_STR("3f9a12c4"), CGN_STR("a model")};
-	must_work(billing_new(&l, &err), &err);
 	billing_add(l, DAY * 24 + 8, &names, &(struct billing_amounts){1, 2, 3, 4, 5, 6, 7});
 	billing_write_day(l, DAY, out);
 	billing_free(&l);
@@ -312,8 +307,7 @@ static void usage_make(struct cgn_buf *out)
 
 static CGN_RC usage_try(struct cgn_str text, struct cgn_err *err)
 {
-	struct billing *l = NULL;
-	CGN_TRY(billing_new(&l, err));
+	struct billing *l = billing_new();
 	cgn_rc rc = billing_read_day(l, DAY, text, err);
 	billing_free(&l);
 	return rc;
@@ -321,10 +315,9 @@ static CGN_RC usage_try(struct cgn_str text, struct cgn_err *err)
 
 static void usage_check(struct cgn_str text)
 {
-	struct billing *l = NULL;
+	struct billing *l = billing_new();
 	struct cgn_buf again = {.n = 0};
 	struct cgn_err err = {.msg = ""};
-	must_work(billing_new(&l, &err), &err);
 	must_work(billing_read_day(l, DAY, text, &err), &err);
 	billing_write_day(l, DAY, &again);
 	assert_non_null(strstr(cgn_buf_z(&again), " acme 3f9a12c4 a%20model 1 2 3 4 5 6 7\n"));

@@ -14,8 +14,7 @@
 
 static struct holdings *make_holdings(size_t max, holdings_changed changed, void *user)
 {
-	struct holdings *h = NULL;
-	assert_true(cgn_ok(holdings_new(max, changed, user, &h, NULL)));
+	struct holdings *h = holdings_new(max, changed, user);
 	return h;
 }
 

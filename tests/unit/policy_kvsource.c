@@ -30,7 +30,7 @@ static void world_open_as(struct world *w, const struct kvsource_cfg *cfg)
 {
 	struct cgn_err err = {0};
 	*w = (struct world){.now = 1000 * CGN_SEC};
-	assert_true(cgn_ok(holdings_new(100000, NULL, NULL, &w->h, &err)));
+	w->h = holdings_new(100000, NULL, NULL);
 	assert_true(cgn_ok(kvsource_new(cfg, w->h, &w->s, &err)));
 	assert_int_equal(kvsource_state(w->s), KVSOURCE_WAITING);
 }

@@ -22,8 +22,7 @@ static void fill_chain(uint64_t *chain, size_t n, uint64_t seed)
 
 static struct pending *pending_of(size_t bytes)
 {
-	struct pending *p = NULL;
-	assert_true(cgn_ok(pending_new(bytes, &p, NULL)));
+	struct pending *p = pending_new(bytes);
 	return p;
 }
 
@@ -144,8 +143,7 @@ static void the_ring_keeps_the_newest_in_bounded_memory(void **state)
 static void heat_counts_what_is_under_way(void **state)
 {
 	(void)state;
-	struct hotprefix *h = NULL;
-	assert_true(cgn_ok(hotprefix_new(4096, &h, NULL)));
+	struct hotprefix *h = hotprefix_new(4096);
 	assert_int_equal(hotprefix_count(h, 5), 0);
 	for (int i = 0; i < 40; i++)
 		assert_true(hotprefix_add(h, 5));
@@ -198,9 +196,8 @@ static void *race_thread(void *arg)
 static void the_tables_are_safe_without_locks(void **state)
 {
 	(void)state;
-	struct hotprefix *h = NULL;
+	struct hotprefix *h = hotprefix_new(4096);
 	struct pending *p = pending_of(1 << 15);
-	assert_true(cgn_ok(hotprefix_new(4096, &h, NULL)));
 	struct racer a[3] = {{h, p, 1}, {h, p, 5}, {h, p, 9}};
 	pthread_t t[3];
 	for (int i = 0; i < 3; i++)

@@ -14,8 +14,7 @@
 
 static struct queue *queue_of(enum queue_policy policy, size_t max)
 {
-	struct queue *q = NULL;
-	assert_true(cgn_ok(queue_new(&(struct queue_rules){policy, max}, &q, NULL)));
+	struct queue *q = queue_new(&(struct queue_rules){policy, max});
 	return q;
 }
 

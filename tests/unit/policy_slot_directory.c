@@ -54,8 +54,7 @@ static void a_state_counts_when_it_is_whole(void **state)
 {
 	(void)state;
 	struct held h = {{{0}}};
-	struct slot_directory *s = NULL;
-	assert_true(cgn_ok(slot_directory_new(note_change, &h, &s, NULL)));
+	struct slot_directory *s = slot_directory_new(note_change, &h);
 	const struct slot_entry c = sample_entry(a, 4, SLOT_PIECE_BYTES + 1); /* Two pieces */
 	assert_true(slot_directory_piece_told(s, 4, 0, RAM));
 	assert_true(cgn_ok(slot_directory_add(s, &c, NULL)));
@@ -87,8 +86,7 @@ static void a_state_counts_when_it_is_whole(void **state)
 static void pieces_that_are_no_longer_part_do_not_count(void **state)
 {
 	(void)state;
-	struct slot_directory *s = NULL;
-	assert_true(cgn_ok(slot_directory_new(NULL, NULL, &s, NULL)));
+	struct slot_directory *s = slot_directory_new(NULL, NULL);
 	const struct slot_entry two = sample_entry(a, 4, SLOT_PIECE_BYTES + 1), one = sample_entry(a, 4, 100);
 	put_state(s, &two, RAM);
 	assert_true(cgn_ok(slot_directory_add(s, &one, NULL))); /* Put again, with fewer pieces */
@@ -102,8 +100,7 @@ static void the_longest_and_nearest_is_found(void **state)
 {
 	(void)state;
 	struct held h = {{{0}}};
-	struct slot_directory *s = NULL;
-	assert_true(cgn_ok(slot_directory_new(note_change, &h, &s, NULL)));
+	struct slot_directory *s = slot_directory_new(note_change, &h);
 	const struct slot_entry ca = sample_entry(a, 4, 100), cl = sample_entry(longer, 6, 50),
 				cb = sample_entry(branch, 4, 10);
 	put_state(s, &ca, RAM);
@@ -130,9 +127,8 @@ static void the_longest_and_nearest_is_found(void **state)
 static void a_beginning_is_within(void **state)
 {
 	(void)state;
-	struct slot_directory *s = NULL;
+	struct slot_directory *s = slot_directory_new(NULL, NULL);
 	struct slot_directory_find f;
-	assert_true(cgn_ok(slot_directory_new(NULL, NULL, &s, NULL)));
 	const struct slot_entry ca = sample_entry(a, 4, 100), cl = sample_entry(longer, 6, 50),
 				cb = sample_entry(branch, 4, 10);
 	put_state(s, &ca, RAM);
@@ -148,9 +144,8 @@ static void a_beginning_is_within(void **state)
 static void many_states_are_found(void **state)
 {
 	(void)state;
-	struct slot_directory *s = NULL;
+	struct slot_directory *s = slot_directory_new(NULL, NULL);
 	uint64_t chain[100];
-	assert_true(cgn_ok(slot_directory_new(NULL, NULL, &s, NULL)));
 	for (uint64_t i = 0; i < 2000; i++) { /* More blocks than initial buckets */
 		for (uint64_t k = 0; k < 100; k++)
 			chain[k] = (i + 1) * 1000 + k;
@@ -172,8 +167,7 @@ static void many_states_are_found(void **state)
 static void out_of_bounds_is_not_kept(void **state)
 {
 	(void)state;
-	struct slot_directory *s = NULL;
-	assert_true(cgn_ok(slot_directory_new(NULL, NULL, &s, NULL)));
+	struct slot_directory *s = slot_directory_new(NULL, NULL);
 	assert_false(slot_directory_piece_told(s, 1, SLOT_ENTRY_MAX_PIECES + 1, RAM));
 	for (uint64_t i = 0; i < SLOT_DIRECTORY_MAX_STATES + 10; i++)
 		assert_true(slot_directory_piece_told(s, i + 1, 0, RAM) == (i < SLOT_DIRECTORY_MAX_STATES));
@@ -191,9 +185,8 @@ static void an_entry_that_is_put_again_is_read_again(void **state)
 {
 	(void)state;
 	struct held h = {{{0}}};
-	struct slot_directory *s = NULL;
+	struct slot_directory *s = slot_directory_new(note_change, &h);
 	const uint64_t theirs[] = {5};
-	assert_true(cgn_ok(slot_directory_new(note_change, &h, &s, NULL)));
 	const struct slot_entry ours = sample_entry(a, 4, 100);
 	struct slot_entry other = ours;
 	other.sums = theirs;

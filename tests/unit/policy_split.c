@@ -35,7 +35,7 @@ static void pools_of(struct pools *p)
 {
 	*p = (struct pools){0};
 	world_of(&p->w, NODES, 0, ROUTE_PREDICTED);
-	assert_true(cgn_ok(transfer_new(&p->transfer, NULL)));
+	p->transfer = transfer_new();
 	chooser_free(&p->w.chooser);
 	p->w.shared.transfer = p->transfer;
 	assert_true(cgn_ok(chooser_new(&p->w.shared, 0, &p->w.chooser, NULL)));
@@ -131,7 +131,7 @@ static void joules_count_where_all_are_known(void **state)
 	struct pools p;
 	struct energy_board *board = NULL;
 	pools_of(&p);
-	assert_true(cgn_ok(energy_board_new(ROUTE_MAX_NODES, &board, NULL)));
+	board = energy_board_new(ROUTE_MAX_NODES);
 	chooser_free(&p.w.chooser);
 	p.w.shared.energy = board;
 	assert_true(cgn_ok(chooser_new(&p.w.shared, 0, &p.w.chooser, NULL)));

@@ -350,7 +350,7 @@ static void world_of(const char *kind, size_t n_agents, const char *toml, const 
 	w = calloc(1, sizeof *w);
 	w->kind = kind;
 	assert_true(cgn_ok(cgn_loop_new(&w->loop, NULL)));
-	assert_true(cgn_ok(cluster_new(&w->cluster, NULL)));
+	w->cluster = cluster_new();
 	w->cluster->heard = true;
 	w->n_agents = n_agents;
 	for (size_t i = 0; i < n_agents; i++)

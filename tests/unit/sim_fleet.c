@@ -209,7 +209,7 @@ static void agent_start(struct node *e)
 {
 	struct cgn_err err;
 	bool sglang = e->number % SIM_DIALECT_COUNT >= SIM_DIALECT_SGLANG;
-	assert_true(cgn_ok(holdings_new(100000, on_changed, e, &e->held, &err)));
+	e->held = holdings_new(100000, on_changed, e);
 	const struct kvsource_cfg cfg = {.model = "m",
 		.lora_is_model = !sglang,
 		.block_tokens = BLOCK,
@@ -454,7 +454,7 @@ static void fleet_open(struct fleet *f, uint64_t seed)
 	for (unsigned i = 0; i < NODES; i++) {
 		struct node *e = &f->node[i];
 		e->number = i;
-		assert_true(cgn_ok(holdings_new(1 << 20, NULL, NULL, &e->ever, &err)));
+		e->ever = holdings_new(1 << 20, NULL, NULL);
 		engine_start(e);
 		agent_start(e);
 		connect_router(f, e);

@@ -253,7 +253,7 @@ static CGN_RC open_engines(struct agent *a, const struct config *cfg, struct cgn
 	if (cfg->n_engines > PROTO_MAX_ENGINES)
 		return CGN_FAIL(err, INVALID, "%zu engines are configured, at most %d are possible",
 			cfg->n_engines, PROTO_MAX_ENGINES);
-	CGN_TRY(holdings_new(NODE_MAX_BLOCKS, on_holdings_changed, a, &a->holdings, err));
+	a->holdings = holdings_new(NODE_MAX_BLOCKS, on_holdings_changed, a);
 	a->engine_host = (struct engine_host){.loop = a->loop,
 		.dir = a->engine_host.dir,
 		.telemetry = a->telemetry,

@@ -53,7 +53,7 @@ static CGN_RC open_slots(struct engine *e, const struct config_engine *ce, struc
 		.ops = &ops,
 		.user = e};
 	if (e->ops->kind == ENGINE_LLAMA_CPP)
-		CGN_TRY(slot_tenancy_new(&e->tenancy, err));
+		e->tenancy = slot_tenancy_new();
 	e->mixes_slots = ce->managed ? engine_caches_in_ram(&e->process.launch)
 				     : ce->cache_ram != CONFIG_CACHE_RAM_OFF;
 	return slotmgr_open(&cfg, &e->slots, err);
@@ -221,7 +221,7 @@ CGN_RC engine_open(const struct engine_host *host, const struct config *cfg, siz
 	if (ce->managed && ce->model == NULL && ce->model_path != NULL)
 		e->planned = cgn_arena_strz(&e->arena, cgn_str_of(ce->model_path));
 	CGN_TRY(engineview_init(&e->view, ce, err));
-	CGN_TRY(engine_residency_init(e, err));
+	engine_residency_init(e);
 	CGN_TRY(engine_door_open(&e->door, "engine", ce, &e->arena, err));
 	e->view.at.authorization = e->door.authorization;
 	CGN_TRY(engine_process_open(e, cfg, ce, err));

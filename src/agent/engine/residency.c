@@ -95,10 +95,10 @@ void engine_residency_heard(struct engine *e, bool heard)
 	e->host->ops->residency_changed(e->host->user);
 }
 
-CGN_RC engine_residency_init(struct engine *e, struct cgn_err *err)
+void engine_residency_init(struct engine *e)
 {
 	e->residency.block_bytes = e->host->block_bytes;
-	return residency_new(RESIDENCY_MAX, &e->residency.sent, err);
+	e->residency.sent = residency_new(RESIDENCY_MAX);
 }
 
 /* ---- the node ---- */

@@ -23,7 +23,7 @@ struct engine_residency {
 	struct residency *sent; /* Record of the prompts that were sent */
 	uint32_t block_bytes;   /* Bytes of prompt in the smallest block that routers have sent */
 };
-CGN_RC engine_residency_init(struct engine *e, struct cgn_err *err);
+void engine_residency_init(struct engine *e);
 /* Record a prompt that was sent to the engine. Does nothing while the engine has a better source. */
 void engine_residency_sent(struct engine *e, const uint64_t *chain, size_t n);
 void engine_residency_clear(struct engine *e);

@@ -16,10 +16,13 @@
 /* Return one zeroed object, or an array of |n|; freed with free. */
 #define CGN_NEW(type)          ((type *)cgn_zeroed(1, sizeof(type), CGN_HERE))
 #define CGN_NEW_ARRAY(type, n) ((type *)cgn_zeroed((n), sizeof(type), CGN_HERE))
+/* Return an array of |n| zeroed objects that begins at a cache line. */
+#define CGN_NEW_LINES(type, n) ((type *)cgn_zeroed_lines((n) * sizeof(type), CGN_HERE))
 /* Resize the array |p| to |n| elements, as realloc does, and return it; new elements are not cleared. */
 #define CGN_GROWN(p, n) ((__typeof__(p))cgn_grown((p), (n), sizeof *(p), CGN_HERE))
 
 void *cgn_zeroed(size_t n, size_t size, const char *where) __attribute__((returns_nonnull, malloc));
+void *cgn_zeroed_lines(size_t bytes, const char *where) __attribute__((returns_nonnull, malloc));
 void *cgn_grown(void *p, size_t n, size_t size, const char *where) __attribute__((returns_nonnull));
 /* End the program for the lack of |bytes|. */
 _Noreturn void cgn_out_of_memory(size_t bytes, const char *where);

@@ -45,6 +45,8 @@ static struct cgn_arena_chunk *chunk_new(struct cgn_arena *a, size_t need)
 {
 	size_t cap = need > CHUNK_BYTES ? need : CHUNK_BYTES;
 	struct cgn_arena_chunk *c = malloc(sizeof *c + cap);
+	if (c == NULL && cap <= CGN_SURE_BYTES)
+		cgn_out_of_memory(cap, CGN_HERE);
 	if (c == NULL)
 		return NULL;
 	c->cap = cap;

@@ -15,7 +15,7 @@ struct cgn_arena {
 void cgn_arena_init(struct cgn_arena *a, size_t limit_bytes);
 void cgn_arena_fini(struct cgn_arena *a);  /* Free everything; may be called twice. */
 void cgn_arena_reset(struct cgn_arena *a); /* Free everything and keep the limit. */
-/* Allocations return NULL when memory or the limit is exhausted. Results are aligned to 16 bytes. */
+/* Allocations return NULL when the limit is exhausted, and for more than CGN_SURE_BYTES without memory. Results are aligned to 16 bytes. */
 void *cgn_arena_get(struct cgn_arena *a, size_t n);          /* Not cleared. */
 void *cgn_arena_zero(struct cgn_arena *a, size_t n);         /* Cleared. */
 char *cgn_arena_strz(struct cgn_arena *a, struct cgn_str s); /* A NUL-terminated copy. */

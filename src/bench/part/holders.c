@@ -35,7 +35,7 @@ CGN_RC holders_init(struct fleet *f, size_t n_nodes, size_t capacity, uint64_t s
 	*f = (struct fleet){.n_nodes = n_nodes, .capacity = capacity, .rng = mix_seeded(seed) | 1};
 	f->nodes = calloc(n_nodes, sizeof *f->nodes);
 	for (size_t i = 0; f->nodes != NULL && i < n_nodes; i++) {
-		CGN_TRY(holdings_new(capacity, batch_report, f, &f->nodes[i].holds, err));
+		f->nodes[i].holds = holdings_new(capacity, batch_report, f);
 		f->nodes[i].ring = malloc(capacity * sizeof(uint64_t));
 		if (f->nodes[i].ring == NULL)
 			return CGN_FAIL(err, NO_MEMORY, "no memory for %zu nodes of %zu blocks", n_nodes,

@@ -189,13 +189,13 @@ CGN_RC pick_world_init(struct pick_world *w, const struct pick_cfg *cfg, struct 
 	w->digests = malloc(w->tokens / PICK_BLOCK_TOKENS * sizeof *w->digests);
 	if (w->ids == NULL || w->digests == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "no memory for a prompt of %zu tokens", w->tokens);
-	CGN_TRY(cluster_new(&w->cluster, err));
+	w->cluster = cluster_new();
 	w->shared.stats = w->cluster->stats;
 	CGN_TRY(kvindex_new(&index, &w->shared.index, err));
 	CGN_TRY(route_record_new(RECORD_BYTES, &w->shared.record, err));
-	CGN_TRY(pending_new(PENDING_BYTES, &w->shared.pending, err));
-	CGN_TRY(hotprefix_new(HOTPREFIX_BYTES, &w->shared.hotprefix, err));
-	CGN_TRY(transfer_new(&w->shared.transfer, err));
+	w->shared.pending = pending_new(PENDING_BYTES);
+	w->shared.hotprefix = hotprefix_new(HOTPREFIX_BYTES);
+	w->shared.transfer = transfer_new();
 	CGN_TRY(promptcache_new(PROMPT_BYTES, &w->prompts, err));
 	CGN_TRY(nodes_join(w, cfg->sent, err));
 	CGN_TRY(chooser_new(&w->shared, (uint32_t)w->seed, &w->chooser, err));

@@ -22,21 +22,20 @@ static void node_publish(struct replay *r, struct replay_server *n)
 	energy_board_set(r->energy, n->node->slot, &c, flags);
 }
 
-CGN_RC energy_open(struct replay *r, struct cgn_err *err)
+void energy_open(struct replay *r)
 {
 	const struct gpu *gpu = r->cfg->gpu;
 	r->next_second = NEVER;
 	if (gpu == NULL)
-		return CGN_OK;
+		return;
 	r->next_second = CGN_SEC;
-	CGN_TRY(energy_board_new(ROUTE_MAX_NODES, &r->energy, err));
+	r->energy = energy_board_new(ROUTE_MAX_NODES);
 	for (uint32_t i = 0; i < r->cfg->nodes; i++) {
 		energy_meter_init(&r->nodes[i].draw.meter, gpu->limit_w, 0);
 		energy_counter_init(&r->nodes[i].draw.counter, 0, gpu->limit_w);
 		r->nodes[i].draw.idle_from = 1;
 		node_publish(r, &r->nodes[i]); /* The usual shape, at the GPU's limit. */
 	}
-	return CGN_OK;
 }
 
 void energy_close(struct replay *r)

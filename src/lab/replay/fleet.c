@@ -272,7 +272,7 @@ CGN_RC replay_fleet_init(struct replay *r, struct cgn_err *err)
 		return CGN_FAIL(err, NO_MEMORY, "no memory for %u nodes", n);
 	r->result->n_nodes = n;
 	CGN_TRY(count_blocks(r, &r->result->blocks, err));
-	CGN_TRY(cluster_new(&r->cluster, err));
+	r->cluster = cluster_new();
 	CGN_TRY(kvindex_new(&index, &r->index, err));
 	CGN_TRY(route_record_new(RECORD_BYTES, &r->record, err));
 	for (uint32_t i = 0; i < n; i++) {

@@ -7,9 +7,10 @@
 #define COVERAGE 0.9
 #define MODEL    1
 
-CGN_RC quotes_open(struct replay *r, struct cgn_err *err)
+void quotes_open(struct replay *r)
 {
-	return r->cfg->quotes ? quote_book_new(&r->quotes, err) : CGN_OK;
+	if (r->cfg->quotes)
+		r->quotes = quote_book_new();
 }
 
 void quotes_make(struct replay *r, const struct chooser_ask *ask, const struct chooser_pick_result *p,

@@ -397,12 +397,12 @@ static CGN_RC prepare_replay(struct replay *r, struct cgn_err *err)
 	if (r->chain == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "no memory for a chain of %u blocks", longest);
 	CGN_TRY(replay_fleet_init(r, err));
-	CGN_TRY(waiting_open(r, err));
-	CGN_TRY(pending_new(PENDING_BYTES, &r->pending, err));
-	CGN_TRY(hotprefix_new(HOTPREFIX_BYTES, &r->hotprefix, err));
-	CGN_TRY(transfer_new(&r->transfer, err));
-	CGN_TRY(energy_open(r, err));
-	CGN_TRY(quotes_open(r, err));
+	waiting_open(r);
+	r->pending = pending_new(PENDING_BYTES);
+	r->hotprefix = hotprefix_new(HOTPREFIX_BYTES);
+	r->transfer = transfer_new();
+	energy_open(r);
+	quotes_open(r);
 	CGN_TRY(scale_open(r, err));
 	CGN_TRY(stores_open(r, err));
 	const struct chooser_shared shared = {r->cluster->stats, r->index, r->record, r->pending,

@@ -212,7 +212,7 @@ void replay_submit(struct replay *r, struct replay_flight *f, uint32_t blocks);
 uint32_t replay_node_of(const struct replay *r, uint16_t slot);
 
 /* energy.c: nothing happens without a GPU. */
-CGN_RC energy_open(struct replay *r, struct cgn_err *err);
+void energy_open(struct replay *r);
 void energy_close(struct replay *r);
 /* A step of the node begins, or its engine is idle from now on. */
 void energy_step(struct replay *r, struct replay_server *n, cgn_nsec until);
@@ -225,7 +225,7 @@ void energy_second(struct replay *r); /* Read the counters, and park and wake no
 void energy_sum_up(struct replay *r);
 
 /* quotes.c: nothing happens without cfg->quotes. */
-CGN_RC quotes_open(struct replay *r, struct cgn_err *err);
+void quotes_open(struct replay *r);
 /* Quote the request of |ask|, if it was not quoted before. */
 void quotes_make(struct replay *r, const struct chooser_ask *ask, const struct chooser_pick_result *p,
 	bool waits, struct replay_quoted *out);
@@ -270,7 +270,7 @@ cgn_nsec pools_next(const struct replay *r);
 void pools_arrive(struct replay *r);
 
 /* waiting.c */
-CGN_RC waiting_open(struct replay *r, struct cgn_err *err);
+void waiting_open(struct replay *r);
 void waiting_close(struct replay *r);
 /* Put the request into the queue, or refuse it. */
 void waiting_add(struct replay *r, const struct replay_call *c);

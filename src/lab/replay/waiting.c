@@ -57,15 +57,14 @@ static void on_change(void *user, const char *model, int by, cgn_nsec wait)
 
 static const struct admission_ops waiting_ops = {.on_verdict = on_verdict, .on_change = on_change};
 
-CGN_RC waiting_open(struct replay *r, struct cgn_err *err)
+void waiting_open(struct replay *r)
 {
 	const struct admission_rules rules = {.policy = r->cfg->queue,
 		.max_queue = r->cfg->max_waiting,
 		.max_inflight = r->cfg->rules->max_inflight,
 		.prefill_answers = pools_exist(r)};
-	CGN_TRY(admission_new(&rules, r->cluster->stats, &waiting_ops, r, 0, &r->admission, err));
+	r->admission = admission_new(&rules, r->cluster->stats, &waiting_ops, r, 0);
 	admission_view_set(r->admission, r->view, 0);
-	return CGN_OK;
 }
 
 static void waiter_decided(struct replay *r, struct waiter *w)

@@ -132,7 +132,8 @@ CGN_RC slot_entries_open(struct slotmgr *m, struct cgn_err *err)
 	m->entries.words = malloc(SLOT_ENTRY_MAX_BYTES);
 	if (m->entries.words == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "no memory for the slots of engine %s", m->name);
-	return slot_directory_new(on_directory_changed, m, &m->entries.directory, err);
+	m->entries.directory = slot_directory_new(on_directory_changed, m);
+	return CGN_OK;
 }
 
 void slot_entries_close(struct slotmgr *m)

@@ -64,10 +64,11 @@ static void slotmgr_start(struct slotmgr *m)
 		slotmgr_trouble(m, "slots are not kept", err.msg);
 		return;
 	}
-	if (!slot_arrays_make(m) || !cgn_ok(slots_new(n, on_slot_changed, m, &m->slots, &err))) {
+	if (!slot_arrays_make(m)) {
 		slotmgr_trouble(m, "slots are not kept", "no memory");
 		return;
 	}
+	m->slots = slots_new(n, on_slot_changed, m);
 	m->trouble[0] = '\0';
 	m->backoff.n_refused = 0;
 	slotmgr_engine_did(m, true); /* The engine may be another process than the one that failed */

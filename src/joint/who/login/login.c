@@ -61,9 +61,8 @@ CGN_RC login_open(struct cgn_loop *loop, const struct config *cfg, struct access
 	l->access = access;
 	l->oidc = oidc;
 	cgn_random(&l->seed, sizeof l->seed);
-	cgn_rc rc = rate_table_new(LOGIN_BUCKETS, &l->buckets, err);
-	if (cgn_ok(rc))
-		rc = keys_read(cfg, &l->seed, &l->keys, err);
+	l->buckets = rate_table_new(LOGIN_BUCKETS);
+	cgn_rc rc = keys_read(cfg, &l->seed, &l->keys, err);
 	if (cgn_ok(rc))
 		rc = signin_follow(l, cfg, err);
 	if (!cgn_ok(rc)) {

@@ -32,18 +32,14 @@ struct holdings {
 	struct table tables[BLOCK_RANGES];
 };
 
-CGN_RC holdings_new(size_t max_blocks, holdings_changed changed, void *user, struct holdings **out,
-	struct cgn_err *err)
+struct holdings *holdings_new(size_t max_blocks, holdings_changed changed, void *user)
 {
-	struct holdings *h = calloc(1, sizeof *h);
-	if (h == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for the blocks that this node holds");
+	struct holdings *h = CGN_NEW(struct holdings);
 	h->tag = HOLDINGS_TAG;
 	h->max_blocks = max_blocks;
 	h->changed = changed;
 	h->user = user;
-	*out = h;
-	return CGN_OK;
+	return h;
 }
 
 void holdings_free(struct holdings **take)
@@ -89,19 +85,15 @@ static struct entry *entry_seek(const struct table *t, uint64_t digest)
 	return &t->slots[i];
 }
 
-static bool table_resize(struct table *t, uint32_t cap)
+static void table_resize(struct table *t, uint32_t cap)
 {
 	struct table old = *t;
-	struct entry *slots = calloc(cap, sizeof *slots);
-	if (slots == NULL)
-		return false;
-	t->slots = slots;
+	t->slots = CGN_NEW_ARRAY(struct entry, cap);
 	t->cap = cap;
 	for (uint32_t i = 0; i < old.cap; i++)
 		if (tiers_of(&old.slots[i]) != 0)
 			*entry_seek(t, old.slots[i].digest) = old.slots[i];
 	free(old.slots);
-	return true;
 }
 
 static void put_back(struct table *t, uint32_t hole)
@@ -129,9 +121,8 @@ static CGN_RC take_in(struct holdings *h, struct table *t, uint64_t digest, enum
 {
 	if (h->count >= h->max_blocks)
 		return CGN_RC_OF(CGN_TOO_LARGE);
-	if ((uint64_t)(t->used + 1) * 5 > (uint64_t)t->cap * 4 &&
-		!table_resize(t, t->cap < MIN_CAP ? MIN_CAP : t->cap + t->cap / 4))
-		return CGN_RC_OF(CGN_NO_MEMORY);
+	if ((uint64_t)(t->used + 1) * 5 > (uint64_t)t->cap * 4)
+		table_resize(t, t->cap < MIN_CAP ? MIN_CAP : t->cap + t->cap / 4);
 	struct entry *e = entry_seek(t, digest);
 	e->digest = digest;
 	e->refs[tier] = 1;
@@ -173,9 +164,8 @@ bool holdings_drop(struct holdings *h, uint64_t digest, enum block_tier tier)
 		put_back(t, (uint32_t)(e - t->slots));
 		t->used--;
 		h->count--;
-		/* If there is no memory for a smaller table, the larger one stays. */
 		if (t->cap > MIN_CAP && t->used < t->cap / 4)
-			(void)table_resize(t, t->cap / 2);
+			table_resize(t, t->cap / 2);
 	}
 	change_report(h, digest, before, now);
 	return true;

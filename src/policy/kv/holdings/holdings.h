@@ -20,11 +20,9 @@ typedef void (*holdings_changed)(void *user, uint64_t digest);
 /* Create holdings of at most |max_blocks| digests: 20 to 25 bytes each while their number grows, at most 64
  * after most were dropped (beyond the first few thousand). |changed| may be NULL; it is called after each
  * change and must not change |h|. */
-CGN_RC holdings_new(size_t max_blocks, holdings_changed changed, void *user, struct holdings **out,
-	struct cgn_err *err);
+struct holdings *holdings_new(size_t max_blocks, holdings_changed changed, void *user);
 void holdings_free(struct holdings **take);
-/* Add one reference. Fails with CGN_TOO_LARGE when |max_blocks| digests are held, and with CGN_NO_MEMORY;
- * nothing changed then. */
+/* Add one reference. Fails with CGN_TOO_LARGE when |max_blocks| digests are held; nothing changed then. */
 CGN_RC holdings_add(struct holdings *h, uint64_t digest, enum block_tier tier);
 /* Drop one reference. Return false, with nothing changed, when there was none. */
 bool holdings_drop(struct holdings *h, uint64_t digest, enum block_tier tier);

@@ -43,7 +43,7 @@ void kvframe_in_init(struct kvframe_in *in);
 void kvframe_in_fini(struct kvframe_in *in);
 /* Take bytes from the front of |*rest| until a frame is complete (*got is true; call again for the next) or
  * they are used up. Fails with CGN_INVALID when no frame begins like this or the frame is longer than
- * KVFRAME_MAX, and with CGN_NO_MEMORY. Memory for a partial frame grows with its bytes. */
+ * KVFRAME_MAX. Memory for a partial frame grows with its bytes. */
 CGN_RC kvframe_next(struct kvframe_in *in, struct cgn_str *rest, struct kvframe *out, bool *got,
 	struct cgn_err *err);
 

@@ -43,10 +43,10 @@ static CGN_RC frame_step(struct kvframe_in *in, struct cgn_str *rest, struct kvf
 {
 	size_t payload = 0;
 	if (in->buf.n < KVFRAME_HEAD && !frame_fill(in, rest, KVFRAME_HEAD))
-		return in->buf.bad ? CGN_FAIL(err, NO_MEMORY, "no memory for a kv frame") : CGN_OK;
+		return CGN_OK;
 	CGN_TRY(head_read(in, &payload, err));
 	if (!frame_fill(in, rest, KVFRAME_HEAD + payload))
-		return in->buf.bad ? CGN_FAIL(err, NO_MEMORY, "no memory for a kv frame") : CGN_OK;
+		return CGN_OK;
 	*out = (struct kvframe){(enum kvframe_type)(unsigned char)in->buf.p[0],
 		{in->buf.p + KVFRAME_HEAD, payload}};
 	in->whole = *got = true;

@@ -30,20 +30,12 @@ CGN_RC kvindex_new(const struct kvindex_cfg *cfg, struct kvindex **out, struct c
 		return CGN_FAIL(err, INVALID,
 			"an index of KV blocks with %u readers takes at least %zu bytes, not %zu",
 			cfg->max_readers, kvindex_least_bytes(cfg->max_readers), cfg->max_bytes);
-	struct kvindex *ix = aligned_alloc(64, sizeof *ix);
-	struct reader_slot *readers = aligned_alloc(64, cfg->max_readers * sizeof *readers);
-	if (ix == NULL || readers == NULL) {
-		free(ix);
-		free(readers);
-		return CGN_FAIL(err, NO_MEMORY, "no memory for the index of KV blocks");
-	}
-	memset(ix, 0, sizeof *ix);
-	memset(readers, 0, cfg->max_readers * sizeof *readers);
+	struct kvindex *ix = CGN_NEW_LINES(struct kvindex, 1);
 	ix->tag = KVINDEX_TAG;
 	ix->max_readers = cfg->max_readers;
 	ix->max_bytes = cfg->max_bytes;
 	ix->seed = cfg->seed;
-	ix->readers = readers;
+	ix->readers = CGN_NEW_LINES(struct reader_slot, cfg->max_readers);
 	ix->bytes = fixed_bytes(cfg->max_readers);
 	atomic_store(&ix->epoch, 1); /* Epoch 0 marks an idle reader. */
 	*out = ix;
@@ -105,12 +97,7 @@ CGN_RC kvindex_node_add(struct kvindex *ix, uint16_t *node, struct cgn_err *err)
 		return CGN_FAIL(err, NO_MEMORY,
 			"the index of KV blocks has no room for another node within its %zu bytes",
 			ix->max_bytes);
-	struct index_node *l = calloc(1, sizeof *l);
-	if (l == NULL) {
-		mem_give(ix, mem_cost(sizeof *l, false));
-		return CGN_FAIL(err, NO_MEMORY, "no memory for another node in the index of KV blocks");
-	}
-	ix->nodes[i] = l;
+	ix->nodes[i] = CGN_NEW(struct index_node);
 	ix->states[i] = NODE_LIVE;
 	ix->nodes_live++;
 	if (i / 64 + 1U > atomic_load(&ix->words))

@@ -50,7 +50,7 @@ struct kvindex_stats {
 };
 
 size_t kvindex_least_bytes(unsigned max_readers);
-/* Fails with INVALID when |cfg| is out of bounds, and with NO_MEMORY. */
+/* Fails with INVALID when |cfg| is out of bounds. */
 CGN_RC kvindex_new(const struct kvindex_cfg *cfg, struct kvindex **out, struct cgn_err *err);
 /* Free all readers before. */
 void kvindex_free(struct kvindex **take);
@@ -58,8 +58,8 @@ void kvindex_free(struct kvindex **take);
 /* ---- the writer's thread ---- */
 
 /* Add a node that holds nothing and set |*node| to its number. Fails with TOO_LARGE when all numbers are
- * taken (the number of a removed node is taken until the sweep is over), and with NO_MEMORY when max_bytes or
- * the system's memory is used up. */
+ * taken (the number of a removed node is taken until the sweep is over), and with NO_MEMORY when max_bytes
+ * is used up. */
 CGN_RC kvindex_node_add(struct kvindex *ix, uint16_t *node, struct cgn_err *err);
 /* Remove |node|: a match that starts later does not see it. kvindex_tick frees the node's memory and
  * afterwards its number. A reader that keeps an older match beyond that point must not query it for the
@@ -103,7 +103,7 @@ void kvindex_stats(const struct kvindex *ix, struct kvindex_stats *out);
 
 /* ---- readers: one per thread ---- */
 
-/* Any thread. Fails with TOO_LARGE when max_readers exist, and with NO_MEMORY. */
+/* Any thread. Fails with TOO_LARGE when max_readers exist. */
 CGN_RC kvindex_reader_new(struct kvindex *ix, struct kvindex_reader **out, struct cgn_err *err);
 void kvindex_reader_free(struct kvindex_reader **take);
 /* Look up |chain| (the digests of a prompt's blocks, in order; at most the first 2^31) for all nodes at once.

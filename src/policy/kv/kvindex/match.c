@@ -77,11 +77,7 @@ CGN_RC kvindex_reader_new(struct kvindex *ix, struct kvindex_reader **out, struc
 	if (i == ix->max_readers)
 		return CGN_FAIL(err, TOO_LARGE, "the index of KV blocks was made for %u readers",
 			ix->max_readers);
-	struct kvindex_reader *r = calloc(1, sizeof *r);
-	if (r == NULL) {
-		atomic_store(&ix->readers[i].taken, false);
-		return CGN_FAIL(err, NO_MEMORY, "no memory for a reader of the index of KV blocks");
-	}
+	struct kvindex_reader *r = CGN_NEW(struct kvindex_reader);
 	r->tag = READER_TAG;
 	r->ix = ix;
 	r->slot = &ix->readers[i];

@@ -116,7 +116,7 @@ struct kvsource_stats {
 };
 
 struct kvsource;
-/* |h| must outlive the source. Fails with INVALID when |cfg| is out of bounds, and with NO_MEMORY. */
+/* |h| must outlive the source. Fails with INVALID when |cfg| is out of bounds. */
 CGN_RC kvsource_new(const struct kvsource_cfg *cfg, struct holdings *h, struct kvsource **out,
 	struct cgn_err *err);
 void kvsource_free(struct kvsource **take); /* Remove the source's blocks from the holdings. NULL-safe. */

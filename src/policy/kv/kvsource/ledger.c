@@ -268,8 +268,8 @@ static CGN_RC blocks_ref(struct ledger *l, const struct ledger_block *b, enum bl
 
 static uint64_t *copy_earlier(const struct digest *digests, uint32_t split)
 {
-	uint64_t *v = malloc((split - 1) * sizeof *v);
-	for (uint32_t i = 0; v != NULL && i + 1 < split; i++)
+	uint64_t *v = CGN_NEW_ARRAY(uint64_t, split - 1);
+	for (uint32_t i = 0; i + 1 < split; i++)
 		v[i] = digest_short(&digests[i]);
 	return v;
 }
@@ -301,8 +301,8 @@ CGN_RC ledger_add(struct ledger *l, unsigned group, unsigned shape, uint64_t has
 		.last = digests[split - 1],
 		.group = (uint8_t)group,
 		.shape = (uint8_t)shape};
-	if (split > 1 && (fresh.earlier = copy_earlier(digests, split)) == NULL)
-		return CGN_RC_OF(CGN_NO_MEMORY);
+	if (split > 1)
+		fresh.earlier = copy_earlier(digests, split);
 	return block_insert(l, &fresh, tier);
 }
 

@@ -494,11 +494,8 @@ CGN_RC kvsource_new(const struct kvsource_cfg *cfg, struct holdings *h, struct k
 	if (cfg->block_tokens == 0 || cfg->block_tokens > MAX_BLOCK_TOKENS || strlen(cfg->model) > 256)
 		return CGN_FAIL(err, INVALID, "a source of KV events: block_tokens %u, model \"%.100s\"",
 			cfg->block_tokens, cfg->model);
-	struct kvsource *s = calloc(1, sizeof *s);
-	if (s == NULL || (s->digests = calloc(LEDGER_MAX_SPLIT, sizeof *s->digests)) == NULL) {
-		free(s);
-		return CGN_FAIL(err, NO_MEMORY, "no memory for a source of KV events");
-	}
+	struct kvsource *s = CGN_NEW(struct kvsource);
+	s->digests = CGN_NEW_ARRAY(struct digest, LEDGER_MAX_SPLIT);
 	s->tag = KVSOURCE_TAG;
 	s->cfg = *cfg;
 	s->cfg.max_blocks = cfg->max_blocks != 0 ? cfg->max_blocks : KVSOURCE_MAX_BLOCKS;

@@ -40,25 +40,18 @@ static size_t bucket_of(uint64_t digest, size_t mask)
 	return (size_t)(mix_golden(digest) >> 20) & mask;
 }
 
-CGN_RC slot_directory_new(slot_directory_changed held, void *user, struct slot_directory **out,
-	struct cgn_err *err)
+struct slot_directory *slot_directory_new(slot_directory_changed held, void *user)
 {
-	struct slot_directory *s = calloc(1, sizeof *s);
+	struct slot_directory *s = CGN_NEW(struct slot_directory);
 	const size_t ids = 4096, blocks = 65536;
-	if (s != NULL)
-		*s = (struct slot_directory){.tag = SLOT_DIRECTORY_TAG,
-			.held = held,
-			.user = user,
-			.by_id = calloc(ids, sizeof(void *)),
-			.by_block = calloc(blocks, sizeof(void *)),
-			.id_mask = ids - 1,
-			.block_mask = blocks - 1};
-	if (s == NULL || s->by_id == NULL || s->by_block == NULL) {
-		slot_directory_free(&s);
-		return CGN_FAIL(err, NO_MEMORY, "no memory for a slot directory");
-	}
-	*out = s;
-	return CGN_OK;
+	*s = (struct slot_directory){.tag = SLOT_DIRECTORY_TAG,
+		.held = held,
+		.user = user,
+		.by_id = CGN_NEW_ARRAY(struct state *, ids),
+		.by_block = CGN_NEW_ARRAY(struct block *, blocks),
+		.id_mask = ids - 1,
+		.block_mask = blocks - 1};
+	return s;
 }
 
 /* ---- states ---- */
@@ -201,17 +194,13 @@ void slot_directory_free(struct slot_directory **take)
 
 /* ---- the store's reports ---- */
 
-static bool piece_room(struct state *t, uint32_t segment)
+static void piece_room(struct state *t, uint32_t segment)
 {
 	if (segment < t->n_piece)
-		return true;
-	uint8_t *more = realloc(t->piece, segment + 1);
-	if (more == NULL)
-		return false;
-	memset(more + t->n_piece, 0, segment + 1 - t->n_piece);
-	t->piece = more;
+		return;
+	t->piece = CGN_GROWN(t->piece, segment + 1);
+	memset(t->piece + t->n_piece, 0, segment + 1 - t->n_piece);
 	t->n_piece = segment + 1;
-	return true;
 }
 
 static void drop_if_gone(struct slot_directory *s, uint64_t id)
@@ -235,10 +224,9 @@ bool slot_directory_piece_told(struct slot_directory *s, uint64_t id, uint32_t s
 		return false;
 	tiers &= BLOCK_TIER_BIT(BLOCK_RAM) | BLOCK_TIER_BIT(BLOCK_SSD);
 	struct state *t = tiers != 0 ? state_get(s, id) : *state_place(s, id);
-	if (t == NULL || !piece_room(t, segment)) {
-		drop_if_gone(s, id);
+	if (t == NULL)
 		return false;
-	}
+	piece_room(t, segment);
 	t->piece[segment] = (uint8_t)tiers;
 	state_settle(s, t);
 	/* The entry may be another one when it returns: other engines with the same fingerprint save under
@@ -282,7 +270,7 @@ CGN_RC slot_directory_add(struct slot_directory *s, const struct slot_entry *c, 
 	CGN_MUST(c->n > 0);
 	struct state *t = state_get(s, slot_entry_id(c));
 	if (t == NULL)
-		return CGN_FAIL(err, TOO_LARGE, "the store has more than %d states, or memory is short",
+		return CGN_FAIL(err, TOO_LARGE, "the store has more than %d states",
 			SLOT_DIRECTORY_MAX_STATES);
 	entry_forget(s, t);
 	blocks_grow(s);

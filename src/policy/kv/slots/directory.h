@@ -15,9 +15,8 @@
 struct slot_directory;
 /* Called when a state that can restore the block from |tier| was added or removed. */
 typedef void (*slot_directory_changed)(void *user, uint64_t digest, enum block_tier tier, bool held);
-/* Create an empty directory. |held| may be NULL. CGN_NO_MEMORY. */
-CGN_RC slot_directory_new(slot_directory_changed held, void *user, struct slot_directory **out,
-	struct cgn_err *err);
+/* Create an empty directory. |held| may be NULL. */
+struct slot_directory *slot_directory_new(slot_directory_changed held, void *user);
 void slot_directory_free(struct slot_directory **take); /* NULL-safe; does not call |held| */
 /* The store reports the tiers of a piece of a state: a mask, 0 when the piece is gone. An entry that is put
  * again is reported as gone in between. Returns true when the state's entry is in the store and not known

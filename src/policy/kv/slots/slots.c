@@ -39,18 +39,15 @@ static size_t slot_common(const struct slot *t, const uint64_t *chain, size_t n)
 	return i;
 }
 
-CGN_RC slots_new(size_t n, slots_changed held, void *user, struct slots **out, struct cgn_err *err)
+struct slots *slots_new(size_t n, slots_changed held, void *user)
 {
 	CGN_MUST(n >= 1 && n <= SLOTS_MAX);
-	struct slots *s = calloc(1, sizeof *s + n * sizeof s->slot[0]);
-	if (s == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for %zu slots", n);
+	struct slots *s = cgn_zeroed(1, sizeof *s + n * sizeof s->slot[0], CGN_HERE);
 	s->tag = SLOTS_TAG;
 	s->n = n;
 	s->held = held;
 	s->user = user;
-	*out = s;
-	return CGN_OK;
+	return s;
 }
 
 void slots_free(struct slots **take)
@@ -146,24 +143,19 @@ static void slot_cut(struct slots *s, struct slot *t, size_t n)
 		slots_report(s, t->chain[--t->n], false);
 }
 
-static bool slot_reserve(struct slot *t, size_t n)
+static void slot_reserve(struct slot *t, size_t n)
 {
 	if (n <= t->cap)
-		return true;
-	uint64_t *more = realloc(t->chain, n * sizeof *more);
-	if (more == NULL)
-		return false;
-	t->chain = more;
+		return;
+	t->chain = CGN_GROWN(t->chain, n);
 	t->cap = n;
-	return true;
 }
 
 static void slot_hold(struct slots *s, struct slot *t, const uint64_t *chain, size_t n)
 {
 	slot_cut(s, t, slot_common(t, chain, n));
 	n = n < SLOTS_MAX_CHAIN ? n : SLOTS_MAX_CHAIN;
-	if (!slot_reserve(t, n))
-		return;
+	slot_reserve(t, n);
 	while (t->n < n) {
 		t->chain[t->n] = chain[t->n];
 		slots_report(s, t->chain[t->n++], true);

@@ -34,8 +34,8 @@ struct slot_view {
 struct slots;
 /* A block entered a slot, or left it. */
 typedef void (*slots_changed)(void *user, uint64_t digest, bool held);
-/* Create |n| slots, 1 to SLOTS_MAX, idle and empty. |held| may be NULL. CGN_NO_MEMORY. */
-CGN_RC slots_new(size_t n, slots_changed held, void *user, struct slots **out, struct cgn_err *err);
+/* Create |n| slots, 1 to SLOTS_MAX, idle and empty. |held| may be NULL. */
+struct slots *slots_new(size_t n, slots_changed held, void *user);
 void slots_free(struct slots **take); /* NULL-safe; does not call |held| */
 size_t slots_count(const struct slots *s);
 struct slot_view slots_at(const struct slots *s, uint32_t slot);

@@ -26,14 +26,11 @@ struct slot_tenancy {
 	struct room *rooms;
 };
 
-CGN_RC slot_tenancy_new(struct slot_tenancy **out, struct cgn_err *err)
+struct slot_tenancy *slot_tenancy_new(void)
 {
-	struct slot_tenancy *t = calloc(1, sizeof *t);
-	if (t == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for the owners of slots");
+	struct slot_tenancy *t = CGN_NEW(struct slot_tenancy);
 	t->tag = TENANCY_TAG;
-	*out = t;
-	return CGN_OK;
+	return t;
 }
 
 void slot_tenancy_free(struct slot_tenancy **take)
@@ -60,8 +57,8 @@ void slot_tenancy_size(struct slot_tenancy *t, uint32_t n)
 	if (n == t->n || n > SLOTS_MAX)
 		return;
 	free(t->rooms);
-	t->rooms = n > 0 ? calloc(n, sizeof *t->rooms) : NULL;
-	t->n = t->rooms != NULL ? n : 0;
+	t->rooms = CGN_NEW_ARRAY(struct room, n);
+	t->n = n;
 	t->strays = 0;
 	t->epoch++;
 }

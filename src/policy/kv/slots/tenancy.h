@@ -19,8 +19,7 @@
 	(10 * CGN_SEC) /* An engine ends a request within this time after its client has left. */
 
 struct slot_tenancy;
-CGN_RC slot_tenancy_new(struct slot_tenancy **out,
-	struct cgn_err *err);                       /* CGN_NO_MEMORY. No slot is known. */
+struct slot_tenancy *slot_tenancy_new(void);        /* No slot is known. */
 void slot_tenancy_free(struct slot_tenancy **take); /* NULL-safe. */
 /* The engine has |n| slots, at most SLOTS_MAX; 0: it is not known. Another number than before forgets all owners. Without
  * memory the number is 0. */

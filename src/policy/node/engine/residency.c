@@ -38,22 +38,21 @@ static void entry_move(struct entry *e, struct cgn_link *to)
 	cgn_list_push_front(to, &e->use);
 }
 
-CGN_RC residency_new(size_t capacity, struct residency **out, struct cgn_err *err)
+struct residency *residency_new(size_t capacity)
 {
 	CGN_MUST(capacity >= 1 && capacity <= RESIDENCY_MAX);
 	struct residency *r = CGN_NEW(struct residency);
-	*r = (struct residency){.tag = RESIDENCY_TAG, .limit = capacity, .room = capacity};
-	r->entry = calloc(capacity, sizeof *r->entry);
-	if (r->entry == NULL || !table_reserve(&r->table, capacity)) {
-		residency_free(&r);
-		return CGN_FAIL(err, NO_MEMORY, "no memory for a record of %zu blocks", capacity);
-	}
+	*r = (struct residency){.tag = RESIDENCY_TAG,
+		.limit = capacity,
+		.room = capacity,
+		.entry = CGN_NEW_ARRAY(struct entry, capacity)};
+	if (!table_reserve(&r->table, capacity))
+		cgn_out_of_memory(capacity, CGN_HERE);
 	cgn_list_init(&r->used);
 	cgn_list_init(&r->unused);
 	for (size_t i = 0; i < capacity; i++)
 		cgn_list_push(&r->unused, &r->entry[i].use);
-	*out = r;
-	return CGN_OK;
+	return r;
 }
 
 void residency_free(struct residency **take)

@@ -14,8 +14,8 @@ struct residency;
 /* A digest entered or left the record; residency_has tells which. */
 typedef void (*residency_changed)(void *user, uint64_t digest);
 
-/* Create a record of |capacity| entries, 1 to RESIDENCY_MAX. CGN_NO_MEMORY. */
-CGN_RC residency_new(size_t capacity, struct residency **out, struct cgn_err *err);
+/* Create a record of |capacity| entries, 1 to RESIDENCY_MAX. */
+struct residency *residency_new(size_t capacity);
 void residency_free(struct residency **take);
 bool residency_has(const struct residency *r, uint64_t digest);
 size_t residency_count(const struct residency *r);

@@ -167,8 +167,8 @@ void usage_tail_add(struct usage_tail *t, const void *p, size_t n)
 {
 	const char *from = p;
 	if (t->p == NULL)
-		t->p = malloc((size_t)2 * USAGE_TAIL);
-	if (t->p == NULL || n == 0)
+		t->p = CGN_NEW_ARRAY(char, (size_t)2 * USAGE_TAIL);
+	if (n == 0)
 		return;
 	if (n > USAGE_TAIL) {
 		from += n - USAGE_TAIL;

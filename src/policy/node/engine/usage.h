@@ -32,8 +32,7 @@ bool usage_find_timings(struct cgn_str text, struct usage_timings *out);
  * /completion. */
 bool usage_find_own(struct cgn_str text, struct usage *io);
 
-/* At least the last USAGE_TAIL bytes that were added. Memory is allocated with the first byte; without memory
- * the tail stays empty. */
+/* At least the last USAGE_TAIL bytes that were added. Memory is allocated with the first byte. */
 #define USAGE_TAIL 2048
 struct usage_tail {
 	char *p;

@@ -58,8 +58,8 @@ struct exposition_merge {
 	size_t page;                          /* The next page of the family */
 	bool headed;                          /* HELP and TYPE are written. */
 };
-CGN_RC exposition_merge_begin(struct exposition_merge *m, const struct exposition_page *const *pages,
-	size_t n, const struct exposition_match *match, struct cgn_err *err);
+void exposition_merge_begin(struct exposition_merge *m, const struct exposition_page *const *pages, size_t n,
+	const struct exposition_match *match);
 /* Append the next part to |out|: at most one page's samples of a family, and HELP and TYPE before the first. False: the
  * text is complete. */
 bool exposition_merge_next(struct exposition_merge *m, struct cgn_buf *out);

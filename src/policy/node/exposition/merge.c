@@ -5,12 +5,11 @@
 
 #include "policy/node/exposition/exposition_priv.h"
 
-CGN_RC exposition_merge_begin(struct exposition_merge *m, const struct exposition_page *const *pages,
-	size_t n, const struct exposition_match *match, struct cgn_err *err)
+void exposition_merge_begin(struct exposition_merge *m, const struct exposition_page *const *pages, size_t n,
+	const struct exposition_match *match)
 {
 	*m = (struct exposition_merge){.pages = pages, .n = n, .match = match};
-	m->at = calloc(n > 0 ? n : 1, sizeof *m->at);
-	return m->at != NULL ? CGN_OK : CGN_FAIL(err, NO_MEMORY, "no memory for the texts of %zu targets", n);
+	m->at = CGN_NEW_ARRAY(uint32_t, n);
 }
 
 void exposition_merge_end(struct exposition_merge *m)

@@ -235,20 +235,13 @@ static void seat_set(struct energy_seat *s, const struct energy_curve *c, unsign
 	atomic_store_explicit(&s->flags, flags, memory_order_relaxed);
 }
 
-CGN_RC energy_board_new(uint32_t n, struct energy_board **out, struct cgn_err *err)
+struct energy_board *energy_board_new(uint32_t n)
 {
-	struct energy_board *b = calloc(1, sizeof *b);
-	struct energy_seat *seat = calloc(n, sizeof *seat);
-	if (b == NULL || seat == NULL) {
-		free(b);
-		free(seat);
-		return CGN_FAIL(err, NO_MEMORY, "no memory for the energy of %u nodes", n);
-	}
-	b->seat = seat;
+	struct energy_board *b = CGN_NEW(struct energy_board);
+	b->seat = CGN_NEW_ARRAY(struct energy_seat, n);
 	b->n = n;
 	energy_board_price(b, 1);
-	*out = b;
-	return CGN_OK;
+	return b;
 }
 
 void energy_board_price(struct energy_board *b, double times)

@@ -121,7 +121,7 @@ struct energy_board {
 	_Atomic uint32_t top;   /* Seats from here on were never set. */
 	_Atomic uint32_t price; /* Price of a joule, in times the usual one. */
 };
-CGN_RC energy_board_new(uint32_t n, struct energy_board **out, struct cgn_err *err); /* NO_MEMORY. */
+struct energy_board *energy_board_new(uint32_t n);
 void energy_board_free(struct energy_board **take);
 void energy_board_price(struct energy_board *b, double times); /* 1 at first. */
 double energy_board_price_of(const struct energy_board *b);

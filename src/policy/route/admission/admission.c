@@ -30,14 +30,9 @@ static void queue_release(struct admission_queue *q)
 static struct admission_queue *queue_add(struct admission *a, const struct admission_ticket *t)
 {
 	struct queue_rules rules = order_rules(a);
-	struct admission_queue *q = calloc(1, sizeof *q);
-	if (q == NULL)
-		return NULL;
+	struct admission_queue *q = CGN_NEW(struct admission_queue);
 	q->model = cgn_str_dupz(t->model);
-	if (q->model == NULL || !cgn_ok(queue_new(&rules, &q->order, NULL))) {
-		queue_release(q);
-		return NULL;
-	}
+	q->order = queue_new(&rules);
 	cgn_list_init(&q->retries);
 	q->bucket = admission_bucket(t->model);
 	q->role = t->role;
@@ -219,8 +214,7 @@ static void ticket_readmit(struct admission *a, struct admission_queue *q, struc
 static void ticket_enqueue(struct admission *a, struct admission_queue *q, struct admission_ticket *t)
 {
 	struct queue_item *displaced = NULL;
-	enum queue_put put = queue_put(q->order, &t->item, &displaced);
-	if (put == QUEUE_FULL || put == QUEUE_NO_MEMORY) {
+	if (queue_put(q->order, &t->item, &displaced) == QUEUE_FULL) {
 		refuse_full(a, q, t);
 		return;
 	}
@@ -239,12 +233,6 @@ void admission_enter(struct admission *a, struct admission_ticket *t, cgn_nsec n
 	CGN_LIVE(a, ADMISSION_TAG);
 	a->now = now;
 	struct admission_queue *q = queue_of(a, t);
-	if (q == NULL) {
-		if (t->bounced)
-			a->reserved[t->slot]--;
-		admission_answer(a, t, ADMISSION_FULL, 1);
-		return;
-	}
 	t->queue = q;
 	if (t->n_excluded > 0 || t->bounced)
 		ticket_readmit(a, q, t);
@@ -280,13 +268,10 @@ void admission_settle(struct admission *a, uint16_t slot, cgn_nsec now)
 
 /* ---- all of them ---- */
 
-CGN_RC admission_new(const struct admission_rules *rules, const struct node_stats *stats,
-	const struct admission_ops *ops, void *user, cgn_nsec now, struct admission **out,
-	struct cgn_err *err)
+struct admission *admission_new(const struct admission_rules *rules, const struct node_stats *stats,
+	const struct admission_ops *ops, void *user, cgn_nsec now)
 {
-	struct admission *a = calloc(1, sizeof *a);
-	if (a == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "admission: out of memory");
+	struct admission *a = CGN_NEW(struct admission);
 	a->tag = ADMISSION_TAG;
 	a->rules = *rules;
 	a->ops = ops;
@@ -294,8 +279,7 @@ CGN_RC admission_new(const struct admission_rules *rules, const struct node_stat
 	a->stats = stats;
 	a->started = a->now = now;
 	cgn_list_init(&a->queues);
-	*out = a;
-	return CGN_OK;
+	return a;
 }
 
 struct admission_ticket *admission_pull(struct admission *a)

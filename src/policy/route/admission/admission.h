@@ -121,10 +121,9 @@ struct admission_rules {
 };
 
 struct admission;
-/* |stats| and |ops| are borrowed. NO_MEMORY. */
-CGN_RC admission_new(const struct admission_rules *rules, const struct node_stats *stats,
-	const struct admission_ops *ops, void *user, cgn_nsec now, struct admission **out,
-	struct cgn_err *err);
+/* |stats| and |ops| are borrowed. */
+struct admission *admission_new(const struct admission_rules *rules, const struct node_stats *stats,
+	const struct admission_ops *ops, void *user, cgn_nsec now);
 /* Waiting tickets get no verdict; take them out before with admission_pull. */
 void admission_free(struct admission **take);
 /* Return any ticket that waits, which then waits no more and gets no verdict; NULL: none waits. */

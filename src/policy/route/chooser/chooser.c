@@ -44,22 +44,13 @@ void chooser_free(struct chooser **take)
 	free(c);
 }
 
-static bool cands_reserve(struct chooser *c, size_t n)
+static void cands_reserve(struct chooser *c, size_t n)
 {
 	if (n <= c->cap)
-		return true;
-	struct route_cand *v = malloc(n * sizeof *v), *w = malloc(n * sizeof *w);
-	if (v == NULL || w == NULL) {
-		free(v);
-		free(w);
-		return false;
-	}
-	free(c->cands);
-	free(c->scratch);
-	c->cands = v;
-	c->scratch = w;
+		return;
+	c->cands = CGN_GROWN(c->cands, n);
+	c->scratch = CGN_GROWN(c->scratch, n);
 	c->cap = n;
-	return true;
 }
 
 /* A pinned request has one candidate or none. */
@@ -375,8 +366,9 @@ static size_t cands_find(struct chooser *c, const struct chooser_ask *ask)
 {
 	CGN_LIVE(c, CHOOSER_TAG);
 	const struct view_model *m = ask->model;
-	if (m == NULL || !cands_reserve(c, m->n_ready + 1))
+	if (m == NULL)
 		return 0;
+	cands_reserve(c, m->n_ready + 1);
 	const struct view_ask who = {ask->excluded, ask->n_excluded, .all = ask->pin != CHOOSER_NO_PIN,
 		.now = ask->now};
 	return handoff_apply(c->cands, view_candidates(m, c->shared.stats, &who, c->cands), ask->handoff);

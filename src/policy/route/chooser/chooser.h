@@ -139,12 +139,12 @@ size_t chooser_energy_shadow(const struct chooser_pick_result *p);
 struct chooser_energy chooser_joules(const struct chooser *c, const struct chooser_ticket *t, cgn_nsec now);
 
 /* |seed| is the first turn, so that several routers do not go through equal nodes in step. Fails with
- * NO_MEMORY, and with TOO_LARGE when the index has no reader left. */
+ * TOO_LARGE when the index has no reader left. */
 CGN_RC chooser_new(const struct chooser_shared *shared, uint32_t seed, struct chooser **out,
 	struct cgn_err *err);
 void chooser_free(struct chooser **take);
 
-/* Decide without booking. Also returns ROUTE_NONE when there is no memory for the candidates. */
+/* Decide without booking. */
 struct chooser_pick_result chooser_pick(struct chooser *c, const struct chooser_ask *ask);
 /* chooser_pick in two steps, to measure each: find the candidates and the blocks they hold; score them. */
 size_t chooser_match(struct chooser *c, const struct chooser_ask *ask);

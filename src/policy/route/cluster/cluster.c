@@ -24,23 +24,15 @@ const char *node_state_text(enum node_state s)
 	return state_rows[s].text;
 }
 
-CGN_RC cluster_new(struct cluster **out, struct cgn_err *err)
+struct cluster *cluster_new(void)
 {
-	struct cluster *c = calloc(1, sizeof *c);
-	size_t bytes = CLUSTER_STATS * sizeof *c->stats;
-	if (c != NULL)
-		c->stats = aligned_alloc(_Alignof(struct node_stats), bytes);
-	if (c == NULL || c->stats == NULL) {
-		free(c);
-		return CGN_FAIL(err, NO_MEMORY, "cluster table: out of memory");
-	}
-	memset(c->stats, 0, bytes);
+	struct cluster *c = CGN_NEW(struct cluster);
+	c->stats = CGN_NEW_LINES(struct node_stats, CLUSTER_STATS);
 	c->tag = CLUSTER_TAG;
 	cgn_list_init(&c->nodes);
 	for (size_t i = 0; i < NODE_STATE_COUNT; i++)
 		cgn_list_init(&c->by_state[i]);
-	*out = c;
-	return CGN_OK;
+	return c;
 }
 
 static struct cluster_node *node_of(struct cgn_link *l)

@@ -183,7 +183,7 @@ struct cluster_orders {
 	uint16_t index_id;
 };
 
-CGN_RC cluster_new(struct cluster **out, struct cgn_err *err);
+struct cluster *cluster_new(void);
 void cluster_free(struct cluster **take);
 
 /* Add or update the member |info|. A known node whose address changed is watched again. |cordoned|: the state

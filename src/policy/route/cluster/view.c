@@ -261,11 +261,9 @@ static bool name_fill(struct cluster_view *v, const struct pair *p, struct view_
 		cgn_buf_fmt(&name, "%.*s:", CGN_STR_ARG(p->base));
 	cgn_buf_str(&name, p->served);
 	json_put_str(&o, cgn_buf_view(&name));
-	bool bad = b.bad || name.bad;
-	cgn_buf_fini(&name);
 	*out = (struct view_name){cgn_arena_str(&v->arena, p->served),
 		cgn_arena_str(&v->arena, cgn_buf_view(&b))};
-	return !bad && out->text.p != NULL && out->json.p != NULL;
+	return out->text.p != NULL && out->json.p != NULL;
 }
 
 /* Begin the model of |p| with its columns at |at|. False: out of memory. */
@@ -416,16 +414,13 @@ static void view_free(struct cluster_view *v)
 CGN_RC cluster_view_new(const struct cluster *c, view_name_fn name_of, const void *arg,
 	struct cluster_view **out, struct cgn_err *err)
 {
-	struct cluster_view *v = calloc(1, sizeof *v);
+	struct cluster_view *v = CGN_NEW(struct cluster_view);
 	size_t n = pairs_count(c);
-	struct pair *pairs = malloc((n + 1) * sizeof *pairs);
-	bool made = v != NULL && pairs != NULL;
-	if (made) {
-		v->tag = VIEW_TAG;
-		atomic_init(&v->refs, 1);
-		cgn_arena_init(&v->arena, VIEW_LIMIT);
-		made = nodes_fill(v, c);
-	}
+	struct pair *pairs = CGN_NEW_ARRAY(struct pair, n);
+	v->tag = VIEW_TAG;
+	atomic_init(&v->refs, 1);
+	cgn_arena_init(&v->arena, VIEW_LIMIT);
+	bool made = nodes_fill(v, c);
 	if (made) {
 		CGN_MUST(pairs_fill(v, c, name_of, arg, pairs) == n);
 		qsort(pairs, n, sizeof *pairs, pair_order);
@@ -437,8 +432,7 @@ CGN_RC cluster_view_new(const struct cluster *c, view_name_fn name_of, const voi
 		*out = v;
 		return CGN_OK;
 	}
-	if (v != NULL)
-		view_free(v);
+	view_free(v);
 	return CGN_FAIL(err, NO_MEMORY, "view of the cluster: out of memory");
 }
 

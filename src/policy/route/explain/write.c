@@ -241,12 +241,11 @@ static struct found *found_gather(const struct cgn_buf *found, size_t n, size_t 
 	const struct explain_head *h;
 	size_t k = 0, place;
 	*count = explain_count(found, n);
-	struct found *v = calloc(*count + 1, sizeof *v);
-	for (size_t i = 0; v != NULL && i < n; i++)
+	struct found *v = CGN_NEW_ARRAY(struct found, *count);
+	for (size_t i = 0; i < n; i++)
 		for (place = 0; (h = next_of(&found[i], &place)) != NULL;)
 			v[k++] = (struct found){.h = h, .ring = i};
-	if (v != NULL)
-		found_sort(v, k);
+	found_sort(v, k);
 	return v;
 }
 
@@ -350,8 +349,7 @@ void explain_fill(const struct cgn_buf *found, size_t n, size_t most, bool brief
 {
 	size_t count, begin = 0;
 	struct found *v = found_gather(found, n, &count);
-	t->bad = t->bad || v == NULL;
-	while (v != NULL && begin < count && to->n_requests < most && !t->bad) {
+	while (begin < count && to->n_requests < most && !t->bad) {
 		size_t end = begin + 1;
 		while (end < count && same_request(&v[begin], &v[end]))
 			end++;

@@ -56,11 +56,9 @@ bool queue_policy_find(struct cgn_str text, enum queue_policy *out)
 	return false;
 }
 
-CGN_RC queue_new(const struct queue_rules *rules, struct queue **out, struct cgn_err *err)
+struct queue *queue_new(const struct queue_rules *rules)
 {
-	struct queue *q = calloc(1, sizeof *q);
-	if (q == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "queue: out of memory");
+	struct queue *q = CGN_NEW(struct queue);
 	q->tag = QUEUE_TAG;
 	q->rules = *rules;
 	cgn_list_init(&q->returned);
@@ -68,8 +66,7 @@ CGN_RC queue_new(const struct queue_rules *rules, struct queue **out, struct cgn
 		cgn_list_init(&q->classes[i].turns);
 		cgn_list_init(&q->classes[i].by_age);
 	}
-	*out = q;
-	return CGN_OK;
+	return q;
 }
 
 static uint64_t item_tokens(const struct queue_item *it)
@@ -117,9 +114,7 @@ static struct queue_flow *flow_find(const struct queue *q, const struct queue_it
 
 static struct queue_flow *flow_new(struct queue *q, const struct queue_item *it, uint64_t hash)
 {
-	struct queue_flow *f = calloc(1, sizeof *f);
-	if (f == NULL)
-		return NULL;
+	struct queue_flow *f = CGN_NEW(struct queue_flow);
 	f->hash = hash;
 	f->priority = it->priority;
 	cgn_list_init(&f->items);
@@ -205,9 +200,7 @@ enum queue_put queue_put(struct queue *q, struct queue_item *it, struct queue_it
 		if (out == NULL)
 			return QUEUE_FULL;
 	}
-	if (f == NULL && (f = flow_new(q, it, hash)) == NULL)
-		return QUEUE_NO_MEMORY;
-	item_insert(q, f, it);
+	item_insert(q, f != NULL ? f : flow_new(q, it, hash), it);
 	if (out == NULL)
 		return QUEUE_PUT;
 	item_extract(q, out);

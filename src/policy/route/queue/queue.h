@@ -89,8 +89,7 @@ struct queue_item {
 };
 
 struct queue;
-/* Fails with NO_MEMORY. */
-CGN_RC queue_new(const struct queue_rules *rules, struct queue **out, struct cgn_err *err);
+struct queue *queue_new(const struct queue_rules *rules);
 void queue_free(struct queue **take); /* Items that still wait are taken out silently. */
 /* Use other rules from now on. Items beyond a smaller |max| stay. */
 void queue_tune(struct queue *q, const struct queue_rules *rules);
@@ -100,7 +99,7 @@ void queue_tune(struct queue *q, const struct queue_rules *rules);
  *
  * A newcomer displaces the newest item of the tenant with the most items in the lowest class, if that class
  * is below its own, or if it is the same class and that tenant has at least two items more than its own. */
-enum queue_put { QUEUE_PUT, QUEUE_PUT_FOR, QUEUE_FULL, QUEUE_NO_MEMORY };
+enum queue_put { QUEUE_PUT, QUEUE_PUT_FOR, QUEUE_FULL };
 enum queue_put queue_put(struct queue *q, struct queue_item *it, struct queue_item **out_displaced);
 /* Put |it|, which was taken but could not be served, back in front of all others. It counts beyond |max|. */
 void queue_return(struct queue *q, struct queue_item *it);

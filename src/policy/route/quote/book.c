@@ -8,19 +8,12 @@
 #define PROBES ((size_t)8)
 #define TRACKS ((size_t)QUOTE_PLACES * QUOTE_FORMS * QUOTE_FIGURES)
 
-CGN_RC quote_book_new(struct quote_book **out, struct cgn_err *err)
+struct quote_book *quote_book_new(void)
 {
-	struct quote_book *b = calloc(1, sizeof *b);
-	struct quote_holder *holders = calloc(QUOTE_HOLDERS, sizeof *holders);
-	if (b == NULL || holders == NULL) {
-		free(b);
-		free(holders);
-		return CGN_FAIL(err, NO_MEMORY, "quotes: out of memory");
-	}
+	struct quote_book *b = CGN_NEW(struct quote_book);
 	b->tag = QUOTE_BOOK_TAG;
-	b->holders = holders;
-	*out = b;
-	return CGN_OK;
+	b->holders = CGN_NEW_ARRAY(struct quote_holder, QUOTE_HOLDERS);
+	return b;
 }
 
 void quote_book_free(struct quote_book **take)
@@ -52,11 +45,8 @@ static struct quote_model *model_add(struct quote_book *b, uint64_t name)
 	for (size_t i = 0; i < QUOTE_MODELS && to->name != 0; i++)
 		if (b->models[i].name == 0 || b->models[i].used < to->used)
 			to = &b->models[i];
-	struct quote_track *tracks = calloc(TRACKS, sizeof *tracks);
-	if (tracks == NULL)
-		return NULL;
 	free(to->tracks);
-	*to = (struct quote_model){.name = name, .tracks = tracks};
+	*to = (struct quote_model){.name = name, .tracks = CGN_NEW_ARRAY(struct quote_track, TRACKS)};
 	return to;
 }
 

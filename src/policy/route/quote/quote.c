@@ -152,7 +152,7 @@ enum quote_side quote_learn(struct quote_book *b, const struct quote *q, enum qu
 						       : QUOTE_INSIDE;
 	struct quote_track *t = quote_track_of(b, &q->key, f, true);
 	CGN_MUST(q->known[f]);
-	if (t == NULL || !(actual >= 0))
+	if (!(actual >= 0))
 		return side;
 	const float logs[QUOTE_ENDS] = {ratio_log(actual, g->low, floor),
 		ratio_log(actual, g->expected, floor), ratio_log(actual, g->high, floor)};

@@ -77,7 +77,7 @@ struct quote {
 };
 
 struct quote_book;
-CGN_RC quote_book_new(struct quote_book **out, struct cgn_err *err);
+struct quote_book *quote_book_new(void);
 void quote_book_free(struct quote_book **take);
 
 /* Make a quote whose intervals are to hold for the share |coverage| of requests, 0.5 to 0.99. */

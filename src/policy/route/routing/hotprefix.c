@@ -38,22 +38,16 @@ static bool is_of(uint64_t word, uint64_t key)
 	return (word & COUNT_MAX) != 0 && (word ^ key) >> COUNT_BITS == 0;
 }
 
-CGN_RC hotprefix_new(size_t bytes, struct hotprefix **out, struct cgn_err *err)
+struct hotprefix *hotprefix_new(size_t bytes)
 {
 	size_t want = MIN_BYTES;
 	while (want <= bytes / 2)
 		want *= 2;
-	struct hotprefix *h = calloc(1, sizeof *h);
-	if (h != NULL)
-		h->words = calloc(want / sizeof *h->words, sizeof *h->words);
-	if (h == NULL || h->words == NULL) {
-		free(h);
-		return CGN_FAIL(err, NO_MEMORY, "table of hot prefixes: no %zu bytes", want);
-	}
+	struct hotprefix *h = CGN_NEW(struct hotprefix);
+	h->words = CGN_NEW_ARRAY(_Atomic uint64_t, want / sizeof *h->words);
 	h->tag = HOTPREFIX_TAG;
 	h->mask = want / (WAYS * sizeof *h->words) - 1;
-	*out = h;
-	return CGN_OK;
+	return h;
 }
 
 void hotprefix_free(struct hotprefix **take)

@@ -15,7 +15,7 @@
 struct hotprefix;
 
 /* |bytes| is rounded down to a power of two, at least 4 KiB. */
-CGN_RC hotprefix_new(size_t bytes, struct hotprefix **out, struct cgn_err *err);
+struct hotprefix *hotprefix_new(size_t bytes);
 void hotprefix_free(struct hotprefix **take);
 
 /* Any thread. |digest| is the digest of the prefix's last block. */

@@ -69,31 +69,18 @@ static _Atomic uint64_t *booking_at(const struct pending *p, uint32_t number)
 	return &p->ring[number % PENDING_BOOKINGS];
 }
 
-CGN_RC pending_new(size_t bytes, struct pending **out, struct cgn_err *err)
+struct pending *pending_new(size_t bytes)
 {
 	size_t want = MIN_BYTES;
 	while (want <= bytes / 2)
 		want *= 2;
-	struct pending *p = calloc(1, sizeof *p);
-	if (p != NULL) {
-		p->words = aligned_alloc(WAYS * sizeof *p->words, want); /* A bucket is a cache line. */
-		p->ring = calloc(PENDING_BOOKINGS, sizeof *p->ring);
-	}
-	if (p == NULL || p->words == NULL || p->ring == NULL) {
-		if (p != NULL) {
-			free(p->words);
-			free(p->ring);
-		}
-		free(p);
-		return CGN_FAIL(err, NO_MEMORY, "table of prompts on their way: no %zu bytes", want);
-	}
-	for (size_t i = 0; i < want / sizeof *p->words; i++)
-		atomic_init(&p->words[i], 0);
+	struct pending *p = CGN_NEW(struct pending);
+	p->words = CGN_NEW_LINES(_Atomic uint64_t, want / sizeof *p->words); /* A bucket is a cache line. */
+	p->ring = CGN_NEW_ARRAY(_Atomic uint64_t, PENDING_BOOKINGS);
 	p->tag = PENDING_TAG;
 	atomic_init(&p->next, 1);
 	p->mask = want / (WAYS * sizeof *p->words) - 1;
-	*out = p;
-	return CGN_OK;
+	return p;
 }
 
 void pending_free(struct pending **take)

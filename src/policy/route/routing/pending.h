@@ -22,7 +22,7 @@ struct route_cand;
 
 /* |bytes| is the size of the table of blocks, rounded down to a power of two, at least 4 KiB. The ring takes
  * 128 KiB. */
-CGN_RC pending_new(size_t bytes, struct pending **out, struct cgn_err *err);
+struct pending *pending_new(size_t bytes);
 void pending_free(struct pending **take);
 
 /* Any thread. */

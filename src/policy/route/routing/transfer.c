@@ -24,10 +24,9 @@ struct transfer {
 };
 _Static_assert(sizeof(struct transfer) == TRANSFER_BYTES, "the size is stated in the header");
 
-CGN_RC transfer_new(struct transfer **out, struct cgn_err *err)
+struct transfer *transfer_new(void)
 {
-	*out = calloc(1, sizeof **out);
-	return *out != NULL ? CGN_OK : CGN_FAIL(err, NO_MEMORY, "transfers between nodes: out of memory");
+	return CGN_NEW(struct transfer);
 }
 
 void transfer_free(struct transfer **take)

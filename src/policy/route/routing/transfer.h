@@ -40,7 +40,7 @@ struct transfer_path {
 };
 
 struct transfer;
-CGN_RC transfer_new(struct transfer **out, struct cgn_err *err);
+struct transfer *transfer_new(void);
 void transfer_free(struct transfer **take);
 
 /* Any thread. */

@@ -305,11 +305,8 @@ CGN_RC auth_key_make(const uint8_t entropy[AUTH_SECRET_BYTES], uint64_t created_
 	cgn_buf_putz(&text, SECRET_PREFIX);
 	base64url_put(&text, (struct cgn_str){(const char *)entropy, AUTH_SECRET_BYTES});
 	struct sha256 hash = crypto_sha256(cgn_buf_view(&text));
-	bool fits = !text.bad && cgn_str_copyz(secret, AUTH_SECRET_MAX, cgn_buf_view(&text));
-	if (text.p != NULL)
-		crypto_wipe(text.p, text.cap);
-	if (!fits)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for a key");
+	CGN_MUST(cgn_str_copyz(secret, AUTH_SECRET_MAX, cgn_buf_view(&text)));
+	crypto_wipe(text.p, text.cap);
 	memcpy(key->hash, hash.b, AUTH_HASH_BYTES);
 	for (size_t i = 0; i < 4; i++)
 		(void)snprintf(key->id + 2 * i, 3, "%02x", hash.b[i]);

@@ -5,15 +5,12 @@
 #include "base/mix/mix.h"
 #include "policy/who/billing/billing_priv.h"
 
-CGN_RC billing_new(struct billing **out, struct cgn_err *err)
+struct billing *billing_new(void)
 {
-	struct billing *l = calloc(1, sizeof *l);
-	if (l == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "usage: out of memory");
+	struct billing *l = CGN_NEW(struct billing);
 	l->tag = BILLING_TAG;
 	l->spots_of = UINT64_MAX;
-	*out = l;
-	return CGN_OK;
+	return l;
 }
 
 static void hour_fini(struct billing_hour *h)
@@ -104,35 +101,26 @@ static void spots_fill(struct billing *l, const struct billing_hour *h)
 	l->spots_of = h->hour;
 }
 
-static bool names_copy(struct billing_names *to, const struct billing_names *from)
+static void names_copy(struct billing_names *to, const struct billing_names *from)
 {
-	char *p = malloc(from->tenant.n + from->key.n + from->model.n + 1);
-	if (p == NULL)
-		return false;
+	char *p = CGN_NEW_ARRAY(char, from->tenant.n + from->key.n + from->model.n + 1);
 	char *end = mempcpy(p, from->tenant.p, from->tenant.n);
 	to->tenant = (struct cgn_str){p, from->tenant.n};
 	to->key = (struct cgn_str){end, from->key.n};
 	end = mempcpy(end, from->key.p, from->key.n);
 	to->model = (struct cgn_str){end, from->model.n};
 	(void)memcpy(end, from->model.p, from->model.n);
-	return true;
 }
 
 static struct billing_row *row_new(struct billing_hour *h, const struct billing_names *names)
 {
 	if (h->n == h->cap) {
-		size_t cap = h->cap > 0 ? 2 * h->cap : 4;
-		struct billing_row *rows = realloc(h->rows, cap * sizeof *rows);
-		if (rows == NULL)
-			return NULL;
-		h->rows = rows;
-		h->cap = cap;
+		h->cap = h->cap > 0 ? 2 * h->cap : 4;
+		h->rows = CGN_GROWN(h->rows, h->cap);
 	}
-	struct billing_row *row = &h->rows[h->n];
+	struct billing_row *row = &h->rows[h->n++];
 	*row = (struct billing_row){0};
-	if (!names_copy(&row->names, names))
-		return NULL;
-	h->n++;
+	names_copy(&row->names, names);
 	return row;
 }
 
@@ -149,8 +137,7 @@ static struct billing_row *row_make(struct billing *l, struct billing_hour *h,
 	if (*spot != 0)
 		return &h->rows[*spot - 1];
 	struct billing_row *row = row_new(h, h->n >= BILLING_ROWS - 1 ? &other : names);
-	if (row != NULL)
-		*spot = (uint16_t)h->n;
+	*spot = (uint16_t)h->n;
 	return row;
 }
 
@@ -182,9 +169,8 @@ void billing_add(struct billing *l, uint64_t hour, const struct billing_names *n
 		name_cut(names->model)};
 	CGN_LIVE(l, BILLING_TAG);
 	struct billing_hour *h = hour_make(l, hour);
-	struct billing_row *row = h != NULL ? row_make(l, h, &cut) : NULL;
-	if (row == NULL)
+	if (h == NULL)
 		return;
-	billing_sum(&row->sum, more);
+	billing_sum(&row_make(l, h, &cut)->sum, more);
 	l->version++;
 }

@@ -31,7 +31,7 @@ struct billing_names {
 };
 
 struct billing;
-CGN_RC billing_new(struct billing **out, struct cgn_err *err);
+struct billing *billing_new(void);
 void billing_free(struct billing **take);
 /* Add to the row of |names| in the hour |hour|, counted from 1970. Without memory nothing is added. */
 void billing_add(struct billing *l, uint64_t hour, const struct billing_names *names,
@@ -62,7 +62,7 @@ bool billing_step_find(struct cgn_str word, enum billing_step *out);
 bool billing_time(struct cgn_str text, uint64_t *hour);
 /* A report, which has copies of all that it says. Memory: 104 to 208 bytes and the name for each line, and 11 to 22 to find it. */
 struct billing_report;
-CGN_RC billing_report_new(const struct billing_query *q, struct billing_report **out, struct cgn_err *err);
+struct billing_report *billing_report_new(const struct billing_query *q);
 void billing_report_free(struct billing_report **take); /* NULL-safe. */
 /* Add the rows of the next hour, at most BILLING_ROWS; false: there is none left. Only this call looks at |l|, so that a lock
  * on it is held for an hour's rows at a time. */

@@ -24,7 +24,7 @@ struct billing_report {
 	uint32_t tag;
 	struct billing_query q;
 	uint64_t next; /* The hour that is added next. */
-	bool full, no_memory;
+	bool full;
 	struct report_line *lines; /* Each with a time and name of its own. */
 	size_t n, cap;
 	struct table table; /* Indices of |lines|. */
@@ -111,17 +111,14 @@ static uint64_t step_start(enum billing_step step, uint64_t hour)
 	return step == BILLING_STEP_HOUR ? hour : step == BILLING_STEP_DAY ? hour - hour % 24 : 0;
 }
 
-CGN_RC billing_report_new(const struct billing_query *q, struct billing_report **out, struct cgn_err *err)
+struct billing_report *billing_report_new(const struct billing_query *q)
 {
-	struct billing_report *r = calloc(1, sizeof *r);
-	if (r == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for a report");
+	struct billing_report *r = CGN_NEW(struct billing_report);
 	r->tag = REPORT_TAG;
 	r->q = *q;
 	r->next = q->from;
 	cgn_arena_init(&r->names, REPORT_NAMES);
-	*out = r;
-	return CGN_OK;
+	return r;
 }
 
 void billing_report_free(struct billing_report **take)
@@ -138,25 +135,18 @@ void billing_report_free(struct billing_report **take)
 	free(r);
 }
 
-/* Append a line without a sum; NULL: there is no room or memory for it. */
+/* Append a line without a sum; NULL: there is no room for it. */
 static struct report_line *line_new(struct billing_report *r, uint64_t hour, struct cgn_str name,
 	uint64_t hash)
 {
-	r->full = r->n == BILLING_LINES;
-	if (!r->full && r->n == r->cap) {
-		size_t cap = r->cap > 0 ? 2 * r->cap : 256;
-		struct report_line *lines = reallocarray(r->lines, cap, sizeof *lines);
-		r->no_memory = lines == NULL;
-		r->lines = lines != NULL ? lines : r->lines;
-		r->cap = lines != NULL ? cap : r->cap;
-	}
-	struct cgn_str kept = name.n > 0 ? cgn_arena_str(&r->names, name) : CGN_STR("");
-	r->no_memory = r->no_memory || kept.p == NULL;
-	if (!r->full && !r->no_memory)
-		r->no_memory = !table_put(&r->table, hash, (uint32_t)r->n);
-	if (r->full || r->no_memory)
+	r->full = r->n == BILLING_LINES || !table_put(&r->table, hash, (uint32_t)r->n);
+	if (r->full)
 		return NULL;
-	r->lines[r->n] = (struct report_line){.hour = hour, .name = kept};
+	if (r->n == r->cap) {
+		r->cap = r->cap > 0 ? 2 * r->cap : 256;
+		r->lines = CGN_GROWN(r->lines, r->cap);
+	}
+	r->lines[r->n] = (struct report_line){.hour = hour, .name = cgn_arena_str(&r->names, name)};
 	return &r->lines[r->n++];
 }
 
@@ -175,7 +165,7 @@ bool billing_report_add(struct billing_report *r, const struct billing *l)
 {
 	CGN_LIVE(r, REPORT_TAG);
 	size_t at = billing_at(l, r->next);
-	if (at == l->n || l->hours[at].hour >= r->q.to || r->full || r->no_memory)
+	if (at == l->n || l->hours[at].hour >= r->q.to || r->full)
 		return false;
 	const struct billing_hour *h = &l->hours[at];
 	for (size_t i = 0; i < h->n; i++) {
@@ -192,8 +182,6 @@ bool billing_report_add(struct billing_report *r, const struct billing *l)
 CGN_RC billing_report_end(struct billing_report *r, struct cgn_err *err)
 {
 	CGN_LIVE(r, REPORT_TAG);
-	if (r->no_memory)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for a report of %zu lines", r->n);
 	if (r->full)
 		return CGN_FAIL(err, TOO_LARGE,
 			"the report would have more than %d lines: ask for less time, or step=day",

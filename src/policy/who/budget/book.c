@@ -17,14 +17,11 @@ struct budget_book {
 	uint64_t uncounted, version;
 };
 
-CGN_RC budget_book_new(struct budget_book **out, struct cgn_err *err)
+struct budget_book *budget_book_new(void)
 {
-	struct budget_book *b = calloc(1, sizeof *b);
-	if (b == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "budgets: out of memory");
+	struct budget_book *b = CGN_NEW(struct budget_book);
 	b->tag = BOOK_TAG;
-	*out = b;
-	return CGN_OK;
+	return b;
 }
 
 void budget_book_free(struct budget_book **take)
@@ -84,15 +81,10 @@ const struct budget_account *budget_book_find(const struct budget_book *b, struc
 	return account_find(b, name);
 }
 
-static bool book_grow(struct budget_book *b)
+static void book_grow(struct budget_book *b)
 {
-	size_t cap = b->cap > 0 ? 2 * b->cap : LEAST_CAP;
-	struct budget_account *accounts = realloc(b->accounts, cap * sizeof *accounts);
-	if (accounts == NULL)
-		return false;
-	b->accounts = accounts;
-	b->cap = cap;
-	return true;
+	b->cap = b->cap > 0 ? 2 * b->cap : LEAST_CAP;
+	b->accounts = CGN_GROWN(b->accounts, b->cap);
 }
 
 struct budget_account *budget_book_make(struct budget_book *b, struct cgn_str name)
@@ -101,8 +93,10 @@ struct budget_account *budget_book_make(struct budget_book *b, struct cgn_str na
 	if (a != NULL)
 		return a;
 	if (name.n == 0 || name.n > BUDGET_NAME_MAX || b->n == BUDGET_ACCOUNTS ||
-		(b->n == b->cap && !book_grow(b)) || !table_put(&b->table, name_hash(name), (uint32_t)b->n))
+		!table_put(&b->table, name_hash(name), (uint32_t)b->n))
 		return NULL;
+	if (b->n == b->cap)
+		book_grow(b);
 	a = &b->accounts[b->n++];
 	*a = (struct budget_account){0};
 	(void)cgn_str_copyz(a->name, sizeof a->name, name);

@@ -85,7 +85,7 @@ void budget_turn(struct budget_account *a, uint64_t unix_s);
 /* All accounts, found by name. Memory: 432 bytes each and 8 to 32 of the table; at most BUDGET_ACCOUNTS. */
 #define BUDGET_ACCOUNTS 65536
 struct budget_book;
-CGN_RC budget_book_new(struct budget_book **out, struct cgn_err *err);
+struct budget_book *budget_book_new(void);
 void budget_book_free(struct budget_book **take);
 /* Return the account of |name|, or NULL. Borrowed until the next call that takes a non-const book. */
 const struct budget_account *budget_book_find(const struct budget_book *b, struct cgn_str name);
@@ -102,7 +102,7 @@ struct budget_answer {
 	uint64_t ends_at; /* End of the budget's window, seconds since 1970. */
 };
 /* Reserve |want| in all budgets of |s| or in none; |answers| has |s->n| elements. Each budget grants what fits into
- * it. True: reserved, |*held| is to be settled. NO_MEMORY, or BUDGET_ACCOUNTS reached: |*held| is empty and true is
+ * it. True: reserved, |*held| is to be settled. BUDGET_ACCOUNTS reached: |*held| is empty and true is
  * returned, so that a full book refuses no request; budget_book_uncounted tells how often. */
 bool budget_book_take(struct budget_book *b, struct cgn_str name, const struct budget_set *s, uint64_t unix_s,
 	const struct budget_amounts *want, struct budget_answer *answers, struct budget_held *held);

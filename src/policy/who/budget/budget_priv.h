@@ -4,6 +4,6 @@
 #include "policy/who/budget/budget.h"
 
 const struct budget_account *budget_book_at(const struct budget_book *b, size_t i);
-/* Return the account of |name|, made if there is none. NULL: no memory, too many, or no name. */
+/* Return the account of |name|, made if there is none. NULL: too many, or no name. */
 struct budget_account *budget_book_make(struct budget_book *b, struct cgn_str name);
 void budget_book_clear(struct budget_book *b);

@@ -37,7 +37,7 @@ struct jwt {
 };
 /* Does |text| look like a token, and not like an API key? */
 bool jwt_looks_like(struct cgn_str text);
-/* Take |text| apart. CGN_UNAUTHENTICATED names the error, CGN_NO_MEMORY. Zero |out| before; call jwt_fini
+/* Take |text| apart. CGN_UNAUTHENTICATED names the error. Zero |out| before; call jwt_fini
  * after, also after a failure. */
 CGN_RC jwt_read(struct cgn_str text, struct jwt *out, struct cgn_err *err);
 void jwt_fini(struct jwt *t);

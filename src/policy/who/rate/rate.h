@@ -66,7 +66,7 @@ uint64_t rate_left(const struct rate *r, cgn_nsec full_in);
  * units it took. */
 #define RATE_WAYS 8
 struct rate_table;
-CGN_RC rate_table_new(size_t n_buckets, struct rate_table **out, struct cgn_err *err);
+struct rate_table *rate_table_new(size_t n_buckets);
 void rate_table_free(struct rate_table **take);
 /* Take from or settle the bucket |key|, on any thread. |key| is a keyed hash and not 0, so that no client can
  * choose two names that share a bucket. */

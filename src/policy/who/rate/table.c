@@ -27,25 +27,17 @@ struct rate_table {
 	_Atomic uint64_t forgotten;
 };
 
-CGN_RC rate_table_new(size_t n_buckets, struct rate_table **out, struct cgn_err *err)
+struct rate_table *rate_table_new(size_t n_buckets)
 {
 	size_t n_sets = 1;
 	while (n_sets * RATE_WAYS < n_buckets && n_sets * RATE_WAYS < MAX_BUCKET)
 		n_sets *= 2;
-	struct rate_table *t = calloc(1, sizeof *t);
-	if (t != NULL) {
-		t->tag = TABLE_TAG;
-		t->mask = n_sets - 1;
-		t->sets = calloc(n_sets, sizeof *t->sets);
-		t->latches = calloc(n_sets, sizeof *t->latches);
-	}
-	if (t == NULL || t->sets == NULL || t->latches == NULL) {
-		rate_table_free(&t);
-		return CGN_FAIL(err, NO_MEMORY, "table of limits: no memory for %zu buckets",
-			n_sets * RATE_WAYS);
-	}
-	*out = t;
-	return CGN_OK;
+	struct rate_table *t = CGN_NEW(struct rate_table);
+	t->tag = TABLE_TAG;
+	t->mask = n_sets - 1;
+	t->sets = CGN_NEW_ARRAY(struct place_set, n_sets);
+	t->latches = CGN_NEW_ARRAY(_Atomic bool, n_sets);
+	return t;
 }
 
 void rate_table_free(struct rate_table **take)

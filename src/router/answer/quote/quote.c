@@ -13,7 +13,7 @@
 
 /* ---- the book ---- */
 
-CGN_RC gw_quotes_open(struct telemetry *t, struct gw_quotes **out, struct cgn_err *err)
+struct gw_quotes *gw_quotes_open(struct telemetry *t)
 {
 	static const char *const sides[] =
 		{[QUOTE_INSIDE] = "inside", [QUOTE_BELOW] = "below", [QUOTE_ABOVE] = "above"};
@@ -27,11 +27,8 @@ CGN_RC gw_quotes_open(struct telemetry *t, struct gw_quotes **out, struct cgn_er
 		if (f == QUOTE_TTFT || f == QUOTE_FINISH)
 			q->widths[f] = METRIC_OF(t, QUOTE_WIDTH, name);
 	}
-	cgn_rc rc = quote_book_new(&q->book, err);
-	*out = q;
-	if (!cgn_ok(rc))
-		gw_quotes_close(out);
-	return rc;
+	q->book = quote_book_new();
+	return q;
 }
 
 void gw_quotes_close(struct gw_quotes **take)

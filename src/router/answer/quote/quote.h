@@ -6,7 +6,7 @@
 #include "router/request/request/request.h"
 
 struct gw_quotes;
-CGN_RC gw_quotes_open(struct telemetry *t, struct gw_quotes **out, struct cgn_err *err);
+struct gw_quotes *gw_quotes_open(struct telemetry *t);
 void gw_quotes_close(struct gw_quotes **take); /* NULL-safe; no worker runs. */
 
 /* Let a request for /v1/quote be of the route that its query names, so that it is read as that request would be.

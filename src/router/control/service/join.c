@@ -439,14 +439,12 @@ static void on_join(struct grpc_call *c, void *user)
 		grpc_refuse(c, CGN_OVERLOADED, "too many attempts to join from this address; wait a minute");
 }
 
-static CGN_RC guard_open(struct router *r, struct cgn_err *err)
+static void guard_open(struct router *r)
 {
-	r->ports.guard = calloc(1, sizeof *r->ports.guard);
-	if (r->ports.guard == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "out of memory");
+	r->ports.guard = CGN_NEW(struct router_join_guard);
 	r->ports.guard->rate = rate_per_minute(PER_MINUTE);
 	cgn_random(&r->ports.guard->seed, sizeof r->ports.guard->seed);
-	return rate_table_new(GUARD_BUCKETS, &r->ports.guard->attempts, err);
+	r->ports.guard->attempts = rate_table_new(GUARD_BUCKETS);
 }
 
 CGN_RC router_join_open(struct router *r, struct cgn_err *err)
@@ -465,7 +463,7 @@ CGN_RC router_join_open(struct router *r, struct cgn_err *err)
 		.sends_ca = true,
 		.alpn = alpn};
 	CGN_TRY(authority_read(r, &ca, err));
-	CGN_TRY(guard_open(r, err));
+	guard_open(r);
 	CGN_TRY(tls_ctx_new(&tls, &r->ports.join_tls, err));
 	const struct grpc_server_cfg cfg = {.listen = {.addr = r->cfg->security.listen_join,
 						    .setting = "security.listen_join",

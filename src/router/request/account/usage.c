@@ -119,13 +119,11 @@ CGN_RC gw_usage_open(struct cgn_loop *l, const char *path, struct gw_age *age, s
 	*u = (struct gw_usage){.tag = USAGE_TAG,
 		.loop = l,
 		.age = age,
-		.path = strdup(path),
+		.path = cgn_str_dupz(cgn_str_of(path)),
+		.billing = billing_new(),
 		.day = hour_now() / 24};
 	(void)pthread_mutex_init(&u->lock, NULL);
-	cgn_rc rc = u->path != NULL ? billing_new(&u->billing, err)
-				    : CGN_FAIL(err, NO_MEMORY, "usage: out of memory");
-	if (cgn_ok(rc))
-		rc = days_load(u, err);
+	cgn_rc rc = days_load(u, err);
 	if (cgn_ok(rc))
 		rc = day_open(u, u->day, &u->file, err);
 	if (!cgn_ok(rc)) {
@@ -222,7 +220,7 @@ CGN_RC gw_usage_report(struct gw_usage *u, const struct billing_query *q, struct
 	struct cgn_err *err)
 {
 	CGN_LIVE(u, USAGE_TAG);
-	CGN_TRY(billing_report_new(q, out, err));
+	*out = billing_report_new(q);
 	while (report_add(u, *out))
 		; /* Workers take the lock between two hours. */
 	return billing_report_end(*out, err);

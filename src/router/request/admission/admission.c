@@ -106,25 +106,20 @@ static struct admission_rules admission_rules_of(const struct gw_rules *rules)
 		rules->node_wait, rules->route.disagg.enabled};
 }
 
-CGN_RC gw_admission_open(struct cgn_loop *loop, struct telemetry *t, const struct gw_rules *rules,
-	const struct node_stats *stats, const struct cluster_view *view, cgn_nsec now,
-	struct gw_admission **out, struct cgn_err *err)
+struct gw_admission *gw_admission_open(struct cgn_loop *loop, struct telemetry *t,
+	const struct gw_rules *rules, const struct node_stats *stats, const struct cluster_view *view,
+	cgn_nsec now)
 {
 	const struct admission_rules r = admission_rules_of(rules);
 	struct gw_admission *g = CGN_NEW(struct gw_admission);
-	cgn_rc rc = admission_new(&r, stats, &admission_ops, g, now, &g->policy, err);
-	if (!cgn_ok(rc)) {
-		free(g);
-		return rc;
-	}
+	g->policy = admission_new(&r, stats, &admission_ops, g, now);
 	g->tag = GW_ADMISSION_TAG;
 	atomic_init(&g->refs, 1);
 	g->loop = loop;
 	g->telemetry = t;
 	cgn_timer_init(&g->poll, loop, on_poll);
 	admission_view_set(g->policy, view, now);
-	*out = g;
-	return CGN_OK;
+	return g;
 }
 
 void gw_admission_close(struct gw_admission **take)

@@ -53,10 +53,10 @@ struct gw_admission {
 
 /* ---- for the control loop ---- */
 
-/* Open admission on |loop|. |stats| and |view| are borrowed. NO_MEMORY. */
-CGN_RC gw_admission_open(struct cgn_loop *loop, struct telemetry *t, const struct gw_rules *rules,
-	const struct node_stats *stats, const struct cluster_view *view, cgn_nsec now,
-	struct gw_admission **out, struct cgn_err *err);
+/* Open admission on |loop|. |stats| and |view| are borrowed. */
+struct gw_admission *gw_admission_open(struct cgn_loop *loop, struct telemetry *t,
+	const struct gw_rules *rules, const struct node_stats *stats, const struct cluster_view *view,
+	cgn_nsec now);
 /* Close admission after the workers have ended; tickets still on their way are dropped when they arrive. */
 void gw_admission_close(struct gw_admission **take);
 /* Use |view| from now on; the view before is borrowed until this returns. */

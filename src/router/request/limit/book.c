@@ -37,9 +37,8 @@ CGN_RC gw_budgets_open(struct cgn_loop *l, const char *path, struct gw_budgets *
 	struct gw_budgets *b = CGN_NEW(struct gw_budgets);
 	b->tag = BUDGETS_TAG;
 	(void)pthread_mutex_init(&b->lock, NULL);
-	cgn_rc rc = budget_book_new(&b->book, err);
-	if (cgn_ok(rc))
-		rc = statefile_open(l, path, "budgets", &b->file, err);
+	b->book = budget_book_new();
+	cgn_rc rc = statefile_open(l, path, "budgets", &b->file, err);
 	if (!cgn_ok(rc)) {
 		gw_budgets_close(&b);
 		return rc;

@@ -270,7 +270,7 @@ static CGN_RC node_open(struct engine_node *n, const struct engine_node_cfg *cfg
 	n->door.authorization = n->kin->door->authorization;
 	n->door.tls = n->kin->door->tls;
 	n->door.connections = ce->max_conns;
-	CGN_TRY(holdings_new(NODE_BLOCKS, engine_node_block_changed, n, &n->holdings, err));
+	n->holdings = holdings_new(NODE_BLOCKS, engine_node_block_changed, n);
 	return view_open(n, ce, err);
 }
 

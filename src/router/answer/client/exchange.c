@@ -48,7 +48,7 @@ static void req_bury(struct gw_req *r)
 	cgn_buf_fini(&r->answer.part);
 	cgn_buf_fini(&r->answer.lead);
 	cgn_buf_fini(&r->answer.refusal_text);
-	cgn_arena_fini(&r->work);
+	cgn_arena_fini(&r->scratch);
 	cgn_arena_fini(&r->head);
 	cgn_arena_fini(&r->arena);
 	r->tag = 0;
@@ -57,7 +57,7 @@ static void req_bury(struct gw_req *r)
 
 enum gw_step gw_finish(struct gw_req *r)
 {
-	if (!r->work_on_body.busy)
+	if (!r->body_job.busy)
 		gw_tokens_end(r);
 	gw_queue_end(r);
 	gw_refused_over(r);
@@ -72,8 +72,8 @@ enum gw_step gw_finish(struct gw_req *r)
 	gw_hook_end(r);
 	gw_files_end(r);
 	gw_select_end(r);
-	if (r->work_on_body.busy)
-		r->work_on_body.orphaned = req_bury; /* the pool still reads the body */
+	if (r->body_job.busy)
+		r->body_job.orphaned = req_bury; /* the pool still reads the body */
 	else
 		req_bury(r);
 	return STEP_END;
@@ -95,7 +95,7 @@ static void request_begin(struct gw_worker *w, struct gw_peer *from, struct http
 	r->client.from.peer = from;
 	r->client.started = cgn_loop_now(w->loop);
 	cgn_arena_init(&r->arena, ARENA_LIMIT);
-	cgn_arena_init(&r->work, WORK_LIMIT);
+	cgn_arena_init(&r->scratch, WORK_LIMIT);
 	cgn_arena_init(&r->head, GW_HEAD_ARENA);
 	http_exchange_user(x, r);
 	gw_req_start(r, gw_states);

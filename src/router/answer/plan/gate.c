@@ -40,8 +40,8 @@ enum gw_step gw_gate_begin(struct gw_req *r)
 				"the smaller model's engine refused the request"});
 	}
 	gw_cascade_begin(r);
-	if (r->attempt.first_data.p != NULL)
-		gw_gate_data(r, r->attempt.first_data);
+	if (r->attempt.opening.bytes.p != NULL)
+		gw_gate_data(r, r->attempt.opening.bytes);
 	gw_goto(r, GW_GATE);
 	return STEP_AGAIN;
 }

@@ -517,7 +517,7 @@ static const char *beside_failure(const struct gw_req *r, enum breaker_failure *
  * count as an answer: it may be the partner's fault. */
 static bool answer_is_there(struct gw_attempt *a)
 {
-	return a->first_data.p != NULL && gw_opening_says(a) == OPENING_ANSWER &&
+	return a->opening.bytes.p != NULL && gw_opening_says(a) == OPENING_ANSWER &&
 		gw_attempt_status_failure(a) == BREAKER_FAILURES;
 }
 

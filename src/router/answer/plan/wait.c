@@ -78,8 +78,8 @@ static bool is_route_missing(const struct gw_req *r)
 	const char key[] = "\"error\"";
 	return gw_route_may_lack(r->client.route->kind, r->client.target) &&
 		(a->status == 404 || a->status == 405) &&
-		(a->first_data.p == NULL ||
-			memmem(a->first_data.p, a->first_data.n, key, sizeof key - 1) == NULL);
+		(a->opening.bytes.p == NULL ||
+			memmem(a->opening.bytes.p, a->opening.bytes.n, key, sizeof key - 1) == NULL);
 }
 
 static enum gw_step route_missing(struct gw_req *r)
@@ -124,8 +124,8 @@ static enum gw_step first_byte(struct gw_req *r)
 		gw_resume_begin(r);
 	else
 		gw_relay_head(r);
-	if (a->first_data.p != NULL)
-		gw_relay(r, a->first_data);
+	if (a->opening.bytes.p != NULL)
+		gw_relay(r, a->opening.bytes);
 	gw_goto(r, GW_STREAM);
 	return STEP_AGAIN;
 }
@@ -171,7 +171,7 @@ static bool is_misfit(const struct gw_req *r)
 {
 	const struct gw_attempt *a = &r->attempt;
 	return r->answer.head_sent && a->head_seen &&
-		(a->status != 200 || !a->events || (a->call.closed && a->first_data.p == NULL));
+		(a->status != 200 || !a->events || (a->call.closed && a->opening.bytes.p == NULL));
 }
 
 static cgn_nsec first_byte_limit(const struct gw_req *r)
@@ -210,7 +210,7 @@ enum gw_step gw_dispatch(struct gw_req *r)
 				not_continued});
 	if (is_misfit(r))
 		return gw_away_is_on(r) ? gw_away_return(r, "refused") : leg_misfit(r);
-	if (says != OPENING_MORE && (a->first_data.p != NULL || a->call.closed)) {
+	if (says != OPENING_MORE && (a->opening.bytes.p != NULL || a->call.closed)) {
 		enum gw_step step = first_byte(r);
 		gw_opening_drop(a);
 		return step;
@@ -274,7 +274,7 @@ enum gw_step gw_stream(struct gw_req *r)
 	struct gw_attempt *a = &r->attempt;
 	cgn_nsec now = cgn_loop_now(r->w->loop);
 	struct cgn_err why = {.code = CGN_DEADLINE, .msg = ""};
-	cgn_arena_reset(&r->work); /* the chain and the head's strings are used up */
+	cgn_arena_reset(&r->scratch); /* the chain and the head's strings are used up */
 	cgn_arena_reset(&r->head);
 	r->prompt.chain = (struct prefix_chain){NULL, 0};
 	if (gw_resume_differs(r))

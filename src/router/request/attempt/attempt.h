@@ -38,8 +38,9 @@ struct gw_opening {
 	struct opening reader;
 	struct coding *decoder; /* reads an encoded answer; NULL: none, or not any more */
 	size_t decoded;
-	struct cgn_buf held; /* behind first_data, unless that is borrowed */
-	cgn_nsec since;      /* instant of the first byte */
+	struct cgn_str bytes; /* all bytes of the answer, while none was relayed; p NULL: none are at hand */
+	struct cgn_buf held;  /* holds |bytes|, unless they are borrowed */
+	cgn_nsec since;       /* instant of the first byte */
 };
 
 struct gw_peer; /* router/shared/peers */
@@ -72,7 +73,6 @@ struct gw_attempt {
 	const struct proto_header *headers; /* fields of the answer, in |head| */
 	size_t n_headers;
 	struct gw_opening opening;
-	struct cgn_str first_data; /* first bytes, while they are at hand; p == NULL: none */
 	cgn_nsec sent_at;
 	cgn_nsec begun_at;  /* instant of the first byte; 0: none yet */
 	cgn_nsec last_byte; /* instant of the last bytes, or of a slow client's return to reading */

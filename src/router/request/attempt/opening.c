@@ -74,74 +74,76 @@ void gw_opening_read(struct gw_attempt *a, struct cgn_str data)
 		(void)opening_feed(&a->opening.reader, data);
 }
 
-static bool is_held(const struct gw_attempt *a)
+static bool is_held(const struct gw_opening *o)
 {
-	return a->first_data.p != NULL && a->first_data.p == a->opening.held.p;
+	return o->bytes.p != NULL && o->bytes.p == o->held.p;
+}
+
+static void held_add(struct gw_opening *o, struct cgn_str data)
+{
+	o->held.limit = HELD_MOST;
+	cgn_buf_str(&o->held, data);
+	o->bytes = cgn_buf_view(&o->held);
 }
 
 /* Too much is held: drop what says nothing, such as comments that keep the connection alive. An answer whose length was told must
  * keep its bytes. */
 static void blank_drop(struct gw_attempt *a)
 {
-	struct cgn_buf *held = &a->opening.held;
-	if (a->opening.decoder != NULL || header_find(a, "content-length").p != NULL)
+	struct gw_opening *o = &a->opening;
+	if (o->decoder != NULL || header_find(a, "content-length").p != NULL)
 		return;
-	size_t n = opening_blank(&a->opening.reader, a->first_data);
-	if (is_held(a)) {
-		cgn_buf_eat(held, n);
-		a->first_data = cgn_buf_view(held);
+	size_t n = opening_blank(&o->reader, o->bytes);
+	if (is_held(o)) {
+		cgn_buf_eat(&o->held, n);
+		o->bytes = cgn_buf_view(&o->held);
 	} else {
-		a->first_data = (struct cgn_str){a->first_data.p + n, a->first_data.n - n};
+		o->bytes = (struct cgn_str){o->bytes.p + n, o->bytes.n - n};
 	}
-	if (a->first_data.n == 0)
-		a->first_data.p = NULL;
+	if (o->bytes.n == 0)
+		o->bytes.p = NULL;
 }
 
 bool gw_opening_data(struct gw_attempt *a, struct cgn_str data)
 {
-	struct cgn_buf *held = &a->opening.held;
+	struct gw_opening *o = &a->opening;
 	gw_opening_read(a, data);
-	if (a->opening.since == 0)
-		a->opening.since = cgn_loop_now(a->w->loop);
-	if (a->first_data.p == NULL) {
-		a->first_data = data;
-	} else {
-		held->limit = HELD_MOST;
-		cgn_buf_str(held, data);
-		a->first_data = cgn_buf_view(held);
-	}
-	if (held->bad) {
+	if (o->since == 0)
+		o->since = cgn_loop_now(a->w->loop);
+	if (o->bytes.p == NULL)
+		o->bytes = data;
+	else
+		held_add(o, data);
+	if (o->held.bad) {
 		gw_attempt_refuse(a, CGN_NO_MEMORY);
 		return false;
 	}
-	if (a->opening.reader.says == OPENING_MORE && a->first_data.n >= GW_OPENING_MAX)
+	if (o->reader.says == OPENING_MORE && o->bytes.n >= GW_OPENING_MAX)
 		blank_drop(a);
-	return a->opening.reader.says != OPENING_MORE || a->first_data.n >= GW_OPENING_MAX;
+	return o->reader.says != OPENING_MORE || o->bytes.n >= GW_OPENING_MAX;
 }
 
 void gw_opening_keep(struct gw_attempt *a)
 {
-	struct cgn_buf *held = &a->opening.held;
-	if (a->first_data.p == NULL || is_held(a))
+	struct gw_opening *o = &a->opening;
+	if (o->bytes.p == NULL || is_held(o))
 		return;
-	held->limit = HELD_MOST;
-	cgn_buf_str(held, a->first_data);
-	a->first_data = cgn_buf_view(held);
-	if (held->bad)
+	held_add(o, o->bytes);
+	if (o->held.bad)
 		gw_attempt_refuse(a, CGN_NO_MEMORY);
 }
 
 void gw_opening_drop(struct gw_attempt *a)
 {
 	cgn_buf_fini(&a->opening.held);
-	a->first_data = (struct cgn_str){NULL, 0};
+	a->opening.bytes = (struct cgn_str){NULL, 0};
 }
 
 /* Return true if the first event of a stream has begun and is not whole. Clients get whole events, so nothing is lost while
  * another engine can still be asked. */
 static bool is_in_event(const struct gw_attempt *a)
 {
-	struct cgn_str read = a->first_data;
+	struct cgn_str read = a->opening.bytes;
 	if (!a->events || a->status != 200 || read.n == 0 || header_find(a, "content-encoding").n > 0)
 		return false;
 	const char *data = memmem(read.p, read.n, "data:", 5);
@@ -155,12 +157,12 @@ enum opening_says gw_opening_says(struct gw_attempt *a)
 		return OPENING_MORE;
 	if (a->call.closed && a->call.why.code == CGN_FINE) {
 		bool broken = o->says == OPENING_ANSWER && is_in_event(a) &&
-			opening_tail_breaks_off(a->first_data, true);
+			opening_tail_breaks_off(a->opening.bytes, true);
 		return broken ? OPENING_EMPTY : opening_end(o);
 	}
-	bool late = a->first_data.p != NULL &&
+	bool late = a->opening.bytes.p != NULL &&
 		cgn_since(cgn_loop_now(a->w->loop), a->opening.since) >= GW_OPENING_WAIT;
-	if (late || a->first_data.n >= GW_OPENING_MAX)
+	if (late || a->opening.bytes.n >= GW_OPENING_MAX)
 		return opening_give_up(o);
 	return o->says == OPENING_ANSWER && is_in_event(a) ? OPENING_MORE : o->says;
 }

@@ -10,7 +10,7 @@
 
 /* The head came: say what the bytes behind it are to be. */
 void gw_opening_head(struct gw_attempt *a);
-/* Take the next bytes, before anything of the answer is relayed. a->first_data are all bytes until now; they are borrowed from
+/* Take the next bytes, before anything of the answer is relayed. a->opening.bytes are all bytes until now; they are borrowed from
  * the caller until gw_opening_keep. Returns true if the owner has to look: there is a verdict. */
 bool gw_opening_data(struct gw_attempt *a, struct cgn_str data);
 /* Read the next bytes without holding them. */

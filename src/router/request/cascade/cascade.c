@@ -178,7 +178,7 @@ static void model_take(struct gw_req *r)
 	c->noted = c->grouped = false;
 	r->prompt.model = leg->model;
 	gw_tokens_end(r);
-	cgn_arena_reset(&r->work);
+	cgn_arena_reset(&r->scratch);
 	r->prompt.chain = (struct prefix_chain){NULL, 0};
 	r->prompt.uncut = true;
 }

@@ -51,7 +51,7 @@ struct gw_times {
 };
 
 /* Work on the request's body: see gw_body_work. */
-struct gw_work {
+struct gw_body_job {
 	void (*run)(struct gw_req *r), (*then)(struct gw_req *r);
 	bool busy;                          /* the pool runs it */
 	void (*orphaned)(struct gw_req *r); /* called instead of |then|: the request has ended meanwhile */
@@ -66,9 +66,9 @@ struct gw_req {
 	bool event;                         /* something happened since the handler began */
 	const struct gw_state_row *machine; /* GW_STATE_COUNT rows */
 	struct gw_worker *w;
-	struct cgn_arena arena; /* lives as long as the request */
-	struct cgn_arena work;  /* the chain; dropped at the first byte */
-	struct cgn_arena head;  /* the head of the current leg's answer; dropped at the first byte */
+	struct cgn_arena arena;   /* lives as long as the request */
+	struct cgn_arena scratch; /* the chain; dropped at the first byte */
+	struct cgn_arena head;    /* the head of the current leg's answer; dropped at the first byte */
 	struct cgn_grave grave;
 	struct cgn_timer timer;     /* backoff, first byte, or silence of the engine */
 	struct cgn_timer keepalive; /* answer/keepalive.h */
@@ -76,7 +76,7 @@ struct gw_req {
 	struct gw_identity identity;
 	struct gw_body body;
 	struct gw_times times;
-	struct gw_work work_on_body;
+	struct gw_body_job body_job;
 	struct gw_prompt prompt;
 	struct gw_plan plan;
 	struct gw_attempt attempt; /* attempt of the current leg, or of the last one */
@@ -103,7 +103,7 @@ enum gw_step gw_park(struct gw_req *r, enum gw_wait what, cgn_nsec delay);
 #define GW_INLINE_BODY ((size_t)256 * 1024)
 /* In GW_ROUTE: do |run|, then |then| in GW_ROUTE. For a larger body |run| is done by the thread pool, so that the
  * worker serves others meanwhile: the request is then in GW_READ on return, and gw_body_work is called last. |run| may
- * touch the body, r->work and what belongs to |run| alone; nothing else touches them until |then|. Both are called at
+ * touch the body, r->scratch and what belongs to |run| alone; nothing else touches them until |then|. Both are called at
  * once when the pool has no memory for a job. */
 void gw_body_work(struct gw_req *r, void (*run)(struct gw_req *r), void (*then)(struct gw_req *r));
 /* As gw_body_work for a larger body. */

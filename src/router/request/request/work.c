@@ -5,16 +5,16 @@
 static void on_pool(void *arg)
 {
 	struct gw_req *r = arg;
-	r->work_on_body.run(r);
+	r->body_job.run(r);
 }
 
 static void on_pooled(void *arg)
 {
 	struct gw_req *r = arg;
 	CGN_LIVE(r, GW_REQ_TAG);
-	r->work_on_body.busy = false;
-	if (r->work_on_body.orphaned != NULL)
-		r->work_on_body.orphaned(r);
+	r->body_job.busy = false;
+	if (r->body_job.orphaned != NULL)
+		r->body_job.orphaned(r);
 	else
 		gw_wake(r);
 }
@@ -22,7 +22,7 @@ static void on_pooled(void *arg)
 static void work_begin(struct gw_req *r, void (*run)(struct gw_req *r), void (*then)(struct gw_req *r),
 	bool large)
 {
-	struct gw_work *k = &r->work_on_body;
+	struct gw_body_job *k = &r->body_job;
 	CGN_MUST(r->state == GW_ROUTE && !k->busy);
 	k->run = run;
 	k->then = then;
@@ -47,9 +47,9 @@ void gw_body_pool(struct gw_req *r, void (*run)(struct gw_req *r), void (*then)(
 
 enum gw_step gw_read(struct gw_req *r)
 {
-	if (r->work_on_body.busy)
+	if (r->body_job.busy)
 		return gw_park(r, WAIT_POOL, 0);
 	gw_goto(r, GW_ROUTE);
-	r->work_on_body.then(r);
+	r->body_job.then(r);
 	return STEP_AGAIN;
 }

@@ -185,7 +185,7 @@ static const char *encode_plan(struct gw_req *r, struct tokens_job *j)
 	struct gw_tokenizing *p = r->prompt.tokenizing;
 	size_t most = j->text.n / p->block_tokens + (p->p.n_media * PREFIX_FOREIGN_IDS) / p->block_tokens + 2;
 	size_t cap = most < ROUTE_MAX_BLOCKS ? most : ROUTE_MAX_BLOCKS; /* a token has at least one byte */
-	uint64_t *digests = cgn_arena_get(&r->work, cap * sizeof *digests);
+	uint64_t *digests = cgn_arena_get(&r->scratch, cap * sizeof *digests);
 	j->media = malloc((p->p.n_media + 1) * sizeof *j->media);
 	if (digests == NULL || j->media == NULL)
 		return PROMPT_LACKS_MEMORY;

@@ -170,7 +170,7 @@ static void bytes_run(struct gw_req *r)
 		.block_bytes = r->prompt.block_bytes,
 		.max_blocks = ROUTE_MAX_BLOCKS,
 	};
-	r->prompt.chain = prefix_chain_make(&params, r->prompt.facts.json, &r->work);
+	r->prompt.chain = prefix_chain_make(&params, r->prompt.facts.json, &r->scratch);
 }
 
 static void bytes_then(struct gw_req *r)
@@ -202,7 +202,7 @@ static bool chain_start(struct gw_req *r, size_t blocks, struct prefix_tokens *c
 	struct gw_tokenizing *p = r->prompt.tokenizing;
 	CGN_LIVE(p, PROMPT_TAG);
 	size_t cap = blocks < ROUTE_MAX_BLOCKS ? blocks : ROUTE_MAX_BLOCKS;
-	uint64_t *digests = cgn_arena_get(&r->work, (cap + 1) * sizeof *digests);
+	uint64_t *digests = cgn_arena_get(&r->scratch, (cap + 1) * sizeof *digests);
 	if (digests == NULL)
 		tokens_fall_back(r, PROMPT_LACKS_MEMORY);
 	else

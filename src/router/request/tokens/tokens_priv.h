@@ -70,7 +70,7 @@ struct gw_tokenizing {
 struct digest tokens_cache_root(const struct gw_tokenizing *p, uint64_t fingerprint);
 /* Make the chain of |ids|, and keep it in the prompt cache under |key| unless that is NULL. */
 void tokens_take(struct gw_req *r, const uint32_t *ids, size_t n, const struct promptcache_key *key);
-/* Use |c|, whose digests are in the request's work arena, as the request's chain. */
+/* Use |c|, whose digests are in the request's scratch arena, as the request's chain. */
 void tokens_take_chain(struct gw_req *r, const struct prefix_tokens *c);
 /* Use the chain of a cache entry. */
 void tokens_take_cached(struct gw_req *r, const struct promptcache_entry *e);

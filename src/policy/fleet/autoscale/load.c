@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "policy/fleet/autoscale/load.h"
+#include "policy/route/cluster/nodestats.h"
 
 #define BACKLOG_S 10.0 /* A backlog of so many seconds of prompts is the load of one replica. */
 

@@ -3,7 +3,8 @@
  * the router and the replay share it. */
 #pragma once
 #include "policy/fleet/autoscale/autoscale.h"
-#include "policy/route/cluster/cluster.h"
+
+struct node_stats; /* policy/route/cluster/nodestats.h */
 
 struct autoscale_node {
 	cgn_nsec at;   /* When the node was noted last; 0: never. */

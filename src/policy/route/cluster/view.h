@@ -6,6 +6,7 @@
 #include "policy/node/engine/tokens.h"
 #include "policy/node/handoff/handoff.h"
 #include "policy/route/cluster/cluster.h"
+#include "policy/route/cluster/nodestats.h"
 
 /* Where requests may go straight to the node's engine (Engine.direct), or have to (|door|); address NULL: only by the agent. */
 struct view_direct {

@@ -3,6 +3,7 @@
 
 #include <math.h>
 
+#include "policy/route/cluster/nodestats.h"
 #include "policy/route/routing/routing.h"
 
 static uint32_t u32_of(double v)

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* load: the load of a model that a cluster's summary tells, from the stats of its ready nodes. Pure. */
 #pragma once
-#include "policy/route/cluster/cluster.h"
 #include "policy/route/peer/summary.h"
+
+struct node_stats; /* policy/route/cluster/nodestats.h */
 
 /* Sums over the ready nodes of a model. All zeroes: no node. */
 struct peer_load_sums {

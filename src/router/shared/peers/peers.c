@@ -8,6 +8,7 @@
 #include "io/net/tls/tls.h"
 #include "io/os/disk/disk.h"
 #include "joint/web/webclient/webclient.h"
+#include "policy/route/cluster/nodestats.h"
 #include "router/shared/peers/summaries.h"
 
 #define PEERS_TAG   0x64bee201U

@@ -7,7 +7,6 @@
 #include "base/core/arena.h"
 #include "policy/config/config.h"
 #include "policy/node/engine/engine.h"
-#include "policy/route/cluster/cluster.h"
 #include "policy/who/budget/budget.h"
 
 struct gw_summaries; /* summaries.h */

@@ -11,6 +11,8 @@
 #include "base/weburl/weburl.h"
 #include "policy/node/engine/change.h"
 #include "policy/node/engine/engine.h"
+#include "policy/node/engine/launch.h"
+#include "policy/node/engine/models.h"
 #include "policy/node/engine/tokens.h"
 
 /* ---- command lines ---- */

@@ -39,6 +39,7 @@
 #include "policy/kv/slots/entry.h"
 #include "policy/node/engine/engine.h"
 #include "policy/node/engine/lastwords.h"
+#include "policy/node/engine/models.h"
 #include "policy/node/engine/prom.h"
 #include "policy/node/engine/usage.h"
 #include "policy/node/handoff/cached.h"

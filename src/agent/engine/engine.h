@@ -17,6 +17,7 @@
 #include "base/json/json.h"
 #include "joint/daemon/svc/svc.h"
 #include "joint/kv/slotmgr/slotmgr.h"
+#include "joint/node/engineview/door.h"
 #include "joint/node/engineview/engineview.h"
 #include "policy/kv/slots/tenancy.h"
 #include "policy/who/share/share.h"

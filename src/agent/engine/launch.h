@@ -2,10 +2,7 @@
 /* launch: the launch plans of the node's managed engines (policy/node/engine), with what only the agent knows: the
  * node's address and where the engines' own files are. Any thread; nothing is started. */
 #pragma once
-#include "base/core/buf.h"
-#include "base/weburl/weburl.h"
-#include "policy/config/config.h"
-#include "policy/node/engine/engine.h"
+#include "policy/node/engine/launch.h"
 
 #define ENGINE_PLAN_BYTES ((size_t)256 << 10) /* Memory of a plan's strings */
 

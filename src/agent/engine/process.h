@@ -7,7 +7,7 @@
 #include "io/os/proc/proc.h"
 #include "joint/report/telemetry/telemetry.h"
 #include "policy/config/config.h"
-#include "policy/node/engine/engine.h"
+#include "policy/node/engine/launch.h"
 #include "policy/node/engine/supervise.h"
 
 struct engine;

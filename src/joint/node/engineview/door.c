@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* door: an engine's URL, key and CA. */
-#include "base/weburl/weburl.h"
+#include "joint/node/engineview/door.h"
+
 #include "io/net/tls/tls.h"
 #include "io/os/disk/disk.h"
 #include "joint/daemon/svc/svc.h"
 #include "joint/node/enginecall/enginecall.h"
-#include "joint/node/engineview/engineview.h"
 
 #define KEY_BYTES 8192
 

@@ -1,40 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* engineview: the state of one inference engine by HTTP and by its KV events: whether it is ready, its load,
  * its models and its blocks. An agent has one for each of its engines, a router one for each engine without
- * an agent. Each part is in a file: door.c, probe.c, load.c, models.c, feed.c. One loop, its thread. */
+ * an agent. Each part is in a file: probe.c, load.c, models.c, named.c, feed.c. One loop, its thread. */
 #pragma once
 #include "base/core/arena.h"
-#include "base/json/json.h"
-#include "base/weburl/weburl.h"
 #include "io/os/loop/loop.h"
 #include "io/wire/webask/webask.h"
-#include "joint/node/enginefeed/enginefeed.h"
+#include "joint/node/engineview/feed.h"
 #include "policy/config/config.h"
 #include "policy/node/breaker/pulse.h"
 #include "policy/node/engine/engine.h"
+#include "policy/node/engine/models.h"
 #include "policy/node/engine/supervise.h"
 #include "policy/node/proto/proto.h"
 
 struct engineview;
-struct svc_problems;
-struct tls_ctx;
-
-/* ---- door.c: how the engine is reached ---- */
-struct engine_door {
-	struct weburl url;
-	char *authorization; /* "Bearer ..." in the arena of engine_door_open; NULL: the engine wants no key */
-	struct tls_ctx *tls; /* NULL: in clear */
-};
-/* Read the URL, the key's file and the CA of |ce|. |section| is the table's name for errors: "engine". CGN_INVALID: one of them
- * cannot be used; CGN_NO_MEMORY. Close it also after a failure. */
-CGN_RC engine_door_open(struct engine_door *d, const char *section, const struct config_engine *ce,
-	struct cgn_arena *arena, struct cgn_err *err);
-void engine_door_close(struct engine_door *d);
-/* Make a pool of connections to |d|, which outlives it. */
-CGN_RC engine_door_client(const struct engine_door *d, struct cgn_loop *l, uint32_t max_conns,
-	struct http_client **out, struct cgn_err *err);
-/* Note errors in the URL and the files, without opening anything. */
-void engine_door_check(const char *section, const struct config_engine *ce, struct svc_problems *out);
 
 /* ---- probe.c: whether the engine is ready, and whether it has stalled ---- */
 struct engineview_probe {
@@ -140,42 +120,6 @@ struct engineview_named {
 bool engineview_is_named(const struct engineview *v);
 /* Return the name under which the engine serves the model of the configured name; empty: it is the same. */
 const char *engineview_served(const struct engineview *v);
-
-/* ---- feed.c: the engine's KV events ---- */
-/* A name of a configured model. */
-struct engineview_feed_model {
-	const char *name;      /* The model's name or an alias */
-	const char *canonical; /* The model's name */
-	uint32_t block_tokens;
-};
-struct engineview_feed {
-	bool on;                   /* The engine publishes KV events */
-	struct enginefeed_cfg cfg; /* Strings are in the arena of engineview_feed_open */
-	struct engineview_feed_model *models;
-	size_t n_models;
-	char model_text[257];      /* Model for which the sockets are open */
-	struct holdings *holdings; /* Gets the blocks */
-	struct enginefeed *ef;     /* NULL: not open */
-	bool counts;               /* The events are the source for the engine's blocks */
-	char text[256];            /* The source, as the node's description states it */
-};
-/* Where the events come from, and where the blocks go. All is borrowed; the last two outlive the feed. */
-struct engineview_feed_at {
-	const struct engine_events *events;
-	struct holdings *holdings;
-	struct telemetry *telemetry;
-};
-/* Read the settings of KV events, with copies in |arena|. The sockets are opened once the engine's models are known, since the
- * model's name enters the digests. CGN_INVALID: an endpoint, the topic or the ranks are wrong. CGN_NO_MEMORY. */
-CGN_RC engineview_feed_open(struct engineview *v, const struct config *cfg, const struct config_engine *ce,
-	const struct engineview_feed_at *at, struct cgn_arena *arena, struct cgn_err *err);
-/* The engine's models are known, or changed. Does nothing without a feed. */
-void engineview_feed_models_known(struct engineview *v);
-/* Describe the digests of the blocks in the KV events. False: they do not count, or there are none. Texts are
- * borrowed. */
-bool engineview_feed_chain(const struct engineview *v, Cognitora__V1__Chain *out);
-/* Append an object, or null. */
-void engineview_feed_report(const struct engineview *v, struct json_out *o);
 
 /* ---- the engine ---- */
 struct engineview_ops {

@@ -3,6 +3,7 @@
 #include "base/digest/digest.h"
 #include "base/log/log.h"
 #include "joint/node/engineview/engineview_priv.h"
+#include "policy/node/engine/launch.h"
 
 #define DEFAULT_BLOCK_TOKENS 16
 

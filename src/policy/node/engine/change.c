@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "base/json/json.h"
 #include "policy/node/engine/change.h"
 
 static const struct change_row {

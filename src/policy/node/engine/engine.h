@@ -6,74 +6,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "base/core/arena.h"
-#include "base/core/buf.h"
 #include "base/core/err.h"
 #include "base/core/str.h"
-#include "base/json/json.h"
-#include "base/weburl/weburl.h"
 #include "policy/config/config.h"
-
-/* ---- launch ---- */
-#define ENGINE_MAX_ARGS  320
-#define ENGINE_MAX_ENV   88
-#define ENGINE_MAX_FILES 2
-/* A file that the engine reads at its start. */
-struct engine_file {
-	const char *path, *text;
-};
-/* The launch plan of a managed engine: all that its supervisor needs to spawn it. */
-struct engine_launch {
-	struct cgn_arena *arena;               /* Holds the strings; set by the caller */
-	const char *argv[ENGINE_MAX_ARGS + 1]; /* argv[0] is the program; ends with NULL */
-	size_t n_args;
-	const char
-		*env[ENGINE_MAX_ENV + 1]; /* "NAME=value", added to the agent's environment; ends with NULL */
-	size_t n_env;
-	struct engine_file files[ENGINE_MAX_FILES]; /* To be written before the start */
-	size_t n_files;
-	unsigned port;  /* Port that the engine listens on */
-	uint32_t ranks; /* Data-parallel ranks */
-	bool bad;       /* Too many arguments, or the arena is exhausted */
-};
-struct engine_launch_ask {
-	const struct config *cfg;
-	const struct config_engine *engine; /* An engine of that configuration */
-	const struct weburl *url;
-	const char *
-		prefix; /* Begin of the paths of the engine's own files and sockets, below cluster.state_dir */
-	const char *host;    /* The node's host, as other nodes reach it */
-	bool slots_are_kept; /* The slot manager will save and restore the engine's slots */
-};
-/* True if the engine, or what its kv_offload keeps, finds prompts whatever "cache_salt" a request has, although its kind
- * keeps salts apart: LMCache 0.5.6 in the engine's process; KVBM and FlexKV, of which it is not known; llama-cpp-python. */
-bool engine_mixes_salts(const struct config_engine *e);
-/* Build the launch plan. CGN_INVALID: the configuration lacks a setting, has a combination that cannot work
- * (engine_offload_check), or engines of this kind cannot be managed. CGN_NO_MEMORY. */
-CGN_RC engine_launch_make(const struct engine_launch_ask *ask, struct engine_launch *out,
-	struct cgn_err *err);
-/* True if a llama-server that was started by the plan keeps prompts of its slots in RAM (--cache-ram), and answers any
- * request from them. */
-bool engine_caches_in_ram(const struct engine_launch *p);
-/* Append the plan as {"argv": [...], "env": {...}, "files": {path: text}}. */
-void engine_launch_put(const struct engine_launch *p, struct json_out *o);
-/* CGN_INVALID: an engine of this kind cannot have this kv_offload, or not with this agent.role; the message
- * names both and the allowed values. */
-CGN_RC engine_offload_check(const struct config_engine *e, int role, struct cgn_err *err);
-
-/* Where the engine publishes its KV events and answers for missed ones. */
-struct engine_events {
-	const char *events, *replay; /* For the agent; NULL: none. In the arena, or the configuration's */
-	const char *bind_events, *bind_replay; /* The same for a managed engine's command line */
-	uint32_t ranks;
-};
-/* A managed vllm or sglang without kv_events gets two Unix sockets (|prefix|.events and .replay), or, with several
- * data-parallel ranks or a path that is too long, TCP ports from url's port + 1000 and + 1500 on. CGN_NO_MEMORY. */
-CGN_RC engine_events_of(const struct config_engine *e, unsigned port, const char *prefix, struct cgn_arena *a,
-	struct engine_events *out, struct cgn_err *err);
-
-/* Return the engine's tensor-parallel size, as configured for it or for its model. */
-uint32_t engine_tp(const struct engine_launch_ask *ask);
 
 /* ---- readiness and load ---- */
 enum engine_readiness { ENGINE_READINESS_UP, ENGINE_READINESS_LOADING, ENGINE_READINESS_DOWN };
@@ -104,7 +39,7 @@ struct engine_source {
 #define ENGINE_MAX_SOURCES 2
 
 /* A GET whose answer tells which models are loaded. */
-struct engine_models;
+struct engine_models; /* models.h */
 struct engine_loaded {
 	const char *path; /* NULL: no source */
 	/* Set the state of the models of the list. False: the answer is not of that kind */
@@ -141,7 +76,9 @@ struct engine_resume {
 const struct engine_resume *engine_resume_named(struct cgn_str name);
 
 /* ---- kinds ---- */
-struct engine_tokens_ops;
+struct engine_launch; /* launch.h */
+struct engine_launch_ask;
+struct engine_tokens_ops; /* tokens.h */
 struct engine_ops {
 	int kind;            /* ENGINE_* of the configuration */
 	const char *read_at; /* Product and version that this row was checked against */
@@ -181,65 +118,13 @@ bool engine_lacks(const struct engine_ops *ops, struct cgn_str path /* query inc
 /* True if requests for |path| with different "cache_salt" share no prefix in the engine. */
 bool engine_salts(const struct engine_ops *ops, struct cgn_str path /* query included */);
 
-/* ---- models ---- */
-#define ENGINE_NAME_MAX    512                  /* Bytes of a model's name */
-#define ENGINE_CARD_MAX    1024                 /* Bytes of a model's card */
-#define ENGINE_MODELS_TEXT ((size_t)256 * 1024) /* Bytes of all names and cards of a list */
-
-enum engine_model_state {
-	ENGINE_MODEL_UNTOLD,  /* The engine says nothing of it: the model is there all the time */
-	ENGINE_MODEL_LOADED,  /* Requests go on at once */
-	ENGINE_MODEL_LOADING, /* Being loaded */
-	ENGINE_MODEL_OUT,     /* The next request loads it */
-	ENGINE_MODEL_ASLEEP,  /* The next request wakes it */
-};
-const char *engine_model_state_text(enum engine_model_state s); /* For people: "loadable" */
-
-/* A name in an engine's list, and the list's facts about it. */
-struct engine_model {
-	const char *name;
-	/* Members of a JSON object, without braces, as the list has them: "max_model_len":4096,... Empty: none */
-	const char *card;
-	uint64_t created; /* 0: not told */
-	uint64_t context; /* Most tokens of a request; 0: not told */
-	enum engine_model_state state;
-};
-struct engine_models {
-	struct engine_model *v;
-	size_t n;
-	size_t left_out; /* Names beyond the bounds */
-	uint32_t holds;  /* Models that the engine holds at once; 0: not told */
-	uint32_t *table; /* By hash of the name: index in |v| + 1; 0: empty */
-	size_t mask;
-};
-/* Read an OpenAI model list: ids, and llama.cpp's "aliases", without duplicates, in order. At most |max|
- * names, none above ENGINE_NAME_MAX, and at most ENGINE_MODELS_TEXT bytes of names and cards, where names
- * come first. All is in |a|. A card keeps root, max_model_len, meta, capabilities and the like; one above
- * ENGINE_CARD_MAX loses its last members. CGN_BAD_GATEWAY: the body is not such a list. CGN_NO_MEMORY. */
-CGN_RC engine_models_read(struct cgn_str body, struct cgn_arena *a, size_t max, struct engine_models *out,
-	struct cgn_err *err);
-/* NULL: the list has no such name. */
-const struct engine_model *engine_models_find(const struct engine_models *m, struct cgn_str name);
-/* Return true if both lists have the same names in the same order. */
-bool engine_models_named_alike(const struct engine_models *a, const struct engine_models *b);
-/* Return true if both lists say the same, but for |created|, which is the time of the answer with some engines. */
-bool engine_models_equal(const struct engine_models *a, const struct engine_models *b);
-
-#define ENGINE_SERVED_MAX 512
-/* How an engine's list of models and a configured name fit. */
-struct engine_named {
-	char served[ENGINE_SERVED_MAX +
-		1]; /* The engine's only model, which has another name; empty: it knows the configured one */
-	bool lacks; /* The list has several models, and none of that name */
-	char listed[400]; /* The first names of the list, for people */
-};
-/* Compare an OpenAI model list with |model|. LoRAs of a model do not count as further models. False: |body|
- * is not such a list, or it has no model: it says nothing. */
-bool engine_named_judge(struct cgn_str body, const char *model, struct engine_named *out);
-
 /* Return the kind of the engine that answered /v1/models with |body|; openai_compat when the list does not tell. Never
  * NULL. */
 const struct engine_ops *engine_kind_guess(struct cgn_str body);
+
+/* True if the engine, or what its kv_offload keeps, finds prompts whatever "cache_salt" a request has, although its kind
+ * keeps salts apart: LMCache 0.5.6 in the engine's process; KVBM and FlexKV, of which it is not known; llama-cpp-python. */
+bool engine_mixes_salts(const struct config_engine *e);
 
 /* ---- capacity ---- */
 #define ENGINE_TOKEN_BYTES 4 /* Estimated bytes of prompt in a token */

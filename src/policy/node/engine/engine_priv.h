@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* engine, inside: what the kinds' files share. */
 #pragma once
-#include "base/json/json.h"
 #include "policy/node/engine/engine.h"
+#include "policy/node/engine/launch.h"
+#include "policy/node/engine/models.h"
 #include "policy/node/engine/tokens.h"
 
 extern const char

@@ -2,6 +2,7 @@
 /* named: compare the name that the configuration gives an engine's model with the engine's own list. */
 #include "base/json/json.h"
 #include "policy/node/engine/engine.h"
+#include "policy/node/engine/models.h"
 
 #define SHOWN_MOST 5 /* Names in the reason */
 

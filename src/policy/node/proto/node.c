@@ -2,6 +2,7 @@
 /* node: the checks of an agent's description of its node. */
 #include "base/json/json.h"
 #include "policy/node/engine/engine.h"
+#include "policy/node/engine/models.h"
 #include "policy/node/handoff/handoff.h"
 #include "policy/node/proto/proto_priv.h"
 

@@ -5,6 +5,8 @@
 
 #include "base/core/list.h"
 #include "joint/daemon/svc/svc.h"
+#include "joint/node/engineview/door.h"
+#include "policy/node/engine/engine.h"
 #include "router/shared/enginenodes/pool.h"
 
 #define ENGINE_NODES_TAG   0x640e4002U

@@ -3,7 +3,9 @@
 
 #include "base/log/log.h"
 #include "base/weburl/weburl.h"
+#include "joint/node/engineview/door.h"
 #include "policy/node/engine/lastwords.h"
+#include "policy/node/engine/launch.h"
 #include "router/shared/enginenodes/node_priv.h"
 
 #define NODE_ARENA        ((size_t)2 * 1024 * 1024)

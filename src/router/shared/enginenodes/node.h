@@ -2,8 +2,14 @@
 /* node: one engine without an agent as a node of the router. It stands in for the agent: it asks the engine (joint/node/engineview)
  * and tells the events that an Agent.Watch call would bring. The control loop, its thread. */
 #pragma once
-#include "joint/node/engineview/engineview.h"
-#include "policy/route/cluster/cluster.h"
+#include "policy/node/proto/proto.h"
+
+struct cgn_loop;
+struct cluster_door;
+struct config;
+struct config_engine;
+struct engine_door; /* joint/node/engineview/door.h */
+struct telemetry;
 
 /* The things that several nodes have in common. Borrowed; outlives them. */
 struct engine_node_kin {

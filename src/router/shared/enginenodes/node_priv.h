@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* node, inside: node.c finds out how the engine is, tell.c tells the router. */
 #pragma once
+#include "joint/node/engineview/engineview.h"
+#include "policy/route/cluster/cluster.h"
 #include "policy/who/share/share.h"
 #include "router/shared/enginenodes/node.h"
 

@@ -6,6 +6,7 @@
 #include "base/core/list.h"
 #include "base/log/log.h"
 #include "joint/daemon/svc/svc.h"
+#include "joint/node/engineview/door.h"
 #include "policy/fleet/inferencepool/inferencepool.h"
 #include "router/shared/enginenodes/enginenodes.h"
 

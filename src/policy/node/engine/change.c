@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "base/json/json.h"
 #include "policy/node/engine/change.h"
+#include "base/json/json.h"
 
 static const struct change_row {
 	int kind;

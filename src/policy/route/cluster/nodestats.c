@@ -77,7 +77,7 @@ cgn_nsec node_stats_busy(const struct node_stats *stats, cgn_nsec now)
 	cgn_nsec total = atomic_load_explicit(&stats->prefill_total, memory_order_relaxed);
 	cgn_nsec since = atomic_load_explicit(&stats->prefill_since, memory_order_relaxed);
 	bool busy = atomic_load_explicit(&stats->queued_tokens, memory_order_relaxed) > 0;
-	return busy && now > since ? total + (now - since) : total;
+	return busy ? total + cgn_since(now, since) : total;
 }
 
 uint32_t node_stats_requests(const struct node_stats *stats)

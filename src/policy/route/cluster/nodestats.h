@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* nodestats: what workers and the control loop count and learn of each node, without locks. Indexed by slot. */
+/* nodestats: counts, speeds and trust of each node, by slot. Workers and the control loop share them without locks. */
 #pragma once
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -14,8 +14,8 @@
 #include "policy/route/routing/routing.h"
 
 /* Peers of [peers] have entries in the tables of nodes' statistics, behind those of the nodes. */
-#define CLUSTER_PEERS       32
-#define CLUSTER_STATS       (ROUTE_MAX_NODES + CLUSTER_PEERS)
+#define CLUSTER_PEERS 32
+#define CLUSTER_STATS (ROUTE_MAX_NODES + CLUSTER_PEERS)
 
 struct node_stats {
 	/* The first cache line has everything that a pick reads of a node. With a thousand nodes, these lines
@@ -56,7 +56,7 @@ struct node_stats {
 	struct teller teller; /* Workers: whether the engine tells tokens. */
 };
 
-/* A new node has the slot: forget what was learned of the one before. Requests that are counted stay. */
+/* A new node has the slot: forget the speeds and shares of the node before it. Counted requests stay. */
 void node_stats_reset(struct node_stats *stats);
 /* Take the load that the node's agent reported. Control loop. */
 void node_stats_load(struct node_stats *stats, const Cognitora__V1__Load *load, cgn_nsec now);

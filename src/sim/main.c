@@ -79,27 +79,22 @@ static void on_signal(void *arg, int signo)
 		cgn_loop_post(sim.team.workers[i].loop, &sim.posts[i], worker_drain);
 }
 
-static CGN_RC make_team(struct cgn_err *err)
+static void make_team(void)
 {
 	struct sim_team *t = &sim.team;
 	t->cfg = &sim.cfg;
 	t->loras = sim.cfg.lora ? &sim.cfg : NULL;
 	t->n = sim.cfg.workers;
-	t->workers = calloc(t->n, sizeof *t->workers);
-	t->models = calloc(SIM_MODELS_MAX, sizeof *t->models);
-	sim.posts = calloc(t->n, sizeof *sim.posts);
-	sim.idle_posts = calloc(t->n, sizeof *sim.idle_posts);
-	if (t->workers == NULL || t->models == NULL || sim.posts == NULL || sim.idle_posts == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "out of memory");
+	t->workers = CGN_NEW_ARRAY(struct sim_worker, t->n);
+	t->models = CGN_NEW_ARRAY(struct cgn_str, SIM_MODELS_MAX);
+	sim.posts = CGN_NEW_ARRAY(struct cgn_post, t->n);
+	sim.idle_posts = CGN_NEW_ARRAY(struct cgn_post, t->n);
 	for (unsigned i = 0; i < sim.cfg.n_models; i++) {
 		struct cgn_buf name = {0}; /* Owned by the team as long as the process lives. */
 		sim_put_string(&name, cgn_str_of(sim.cfg.models[i]));
-		if (name.bad)
-			return CGN_FAIL(err, NO_MEMORY, "out of memory");
 		t->models[i] = cgn_buf_view(&name);
 	}
 	t->started = cgn_clock_now();
-	return CGN_OK;
 }
 
 /* Read the file |path|, which failures name. */
@@ -126,7 +121,7 @@ static CGN_RC load_vocab(struct sim_team *t, struct cgn_err *err)
 
 static CGN_RC start_workers(struct cgn_err *err)
 {
-	CGN_TRY(make_team(err));
+	make_team();
 	CGN_TRY(load_vocab(&sim.team, err));
 	struct sim_team *t = &sim.team;
 	for (unsigned i = 0; i < t->n; i++)

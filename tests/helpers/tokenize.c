@@ -63,10 +63,10 @@ int main(int argc, char **argv)
 	size_t tried = 0;
 	if (argc < 2 || !file_read(argv[1], &file))
 		return tokenize_die("cannot read", argc < 2 ? "no file" : argv[1]);
-	if (!cgn_ok(tokenizer_load(cgn_buf_view(&file), &t, &err)) ||
-		!cgn_ok(tokenizer_work_new(t, &w, &err)))
+	if (!cgn_ok(tokenizer_load(cgn_buf_view(&file), &t, &err)))
 		return tokenize_die(cgn_code_name(err.code), err.msg);
 	cgn_buf_fini(&file);
+	w = tokenizer_work_new(t);
 	while (fread(&n, sizeof n, 1, stdin) == 1) {
 		text.n = ids.n = 0;
 		char *room = cgn_buf_room(&text, n + 1);

@@ -191,7 +191,7 @@ static struct world *world_of(struct parts p)
 	write_file(w, &p);
 	if (!cgn_ok(tokenizer_load(cgn_buf_view(&w->json), &w->t, &err)))
 		fail_msg("%s", err.msg);
-	assert_true(cgn_ok(tokenizer_work_new(w->t, &w->w, &err)));
+	w->w = tokenizer_work_new(w->t);
 	return w;
 }
 

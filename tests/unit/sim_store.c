@@ -60,7 +60,6 @@ static void chain_of(struct sim_chain *c, uint32_t tokens)
 			.keep = true});
 	for (uint32_t i = 0; i < tokens; i++)
 		sim_chain_add(c, i + 1000);
-	assert_false(c->no_memory);
 }
 
 static void a_chain_knows_its_blocks_in_full(void **state)
@@ -68,7 +67,7 @@ static void a_chain_knows_its_blocks_in_full(void **state)
 	(void)state;
 	struct sim_chain c, copy;
 	chain_of(&c, 42);
-	assert_true(sim_chain_copy(&copy, &c));
+	sim_chain_copy(&copy, &c);
 	sim_chain_add(&copy, 7);
 	sim_chain_add(&copy, 8); /* Adds a block. */
 	struct digest d = digest_chain_root(CGN_STR("m"), CGN_STR(""), CGN_STR("s"));

@@ -47,9 +47,9 @@ static void load_vocab(const char *template)
 	struct cgn_err err = {0};
 	sim_reader_free(&reader);
 	sim_vocab_free(&vocab);
-	if (!cgn_ok(sim_vocab_new(cgn_str_of(tokenizer), cgn_str_of(template), &vocab, &err)) ||
-		!cgn_ok(sim_reader_new(vocab, &reader, &err)))
+	if (!cgn_ok(sim_vocab_new(cgn_str_of(tokenizer), cgn_str_of(template), &vocab, &err)))
 		fail_msg("%s", err.msg);
+	reader = sim_reader_new(vocab);
 }
 
 static const char *ask_route(sim_vector_fn fn, struct sim_reader *with, const char *body)

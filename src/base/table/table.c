@@ -55,17 +55,16 @@ bool table_reserve(struct table *t, size_t n)
 	return true;
 }
 
-bool table_put(struct table *t, uint64_t hash, uint32_t number)
+void table_put(struct table *t, uint64_t hash, uint32_t number)
 {
 	CGN_MUST(number < TABLE_NONE);
 	if (!table_reserve(t, (size_t)t->n + 1))
-		return false;
+		cgn_out_of_memory(2 * table_bytes(t), CGN_HERE);
 	uint64_t slot = slot_make(hash, number);
 	uint32_t i = slot_place(t, slot);
 	CGN_MUST(t->slots[i] == 0);
 	t->slots[i] = slot;
 	t->n++;
-	return true;
 }
 
 static uint32_t place_find(const struct table *t, uint64_t hash, uint32_t number)

@@ -29,11 +29,12 @@ struct table {
 };
 
 void table_fini(struct table *t);
-/* Make room for |n| numbers in all, at most TABLE_MOST. False: out of memory, and nothing changed. */
+/* Make room for |n| numbers in all, at most TABLE_MOST. False: out of memory, and nothing changed. Call it where a peer
+ * or a file chooses how many there are. */
 bool table_reserve(struct table *t, size_t n);
 /* Put |number|, below TABLE_NONE, under |hash|, where other numbers may be too. The table doubles when it has no
- * room; false: out of memory, and nothing changed. */
-bool table_put(struct table *t, uint64_t hash, uint32_t number);
+ * room; without memory for that the program ends. */
+void table_put(struct table *t, uint64_t hash, uint32_t number);
 /* Remove |number|, which is there under |hash|. */
 void table_drop(struct table *t, uint64_t hash, uint32_t number);
 /* Replace |from|, which is there under |hash|, by |to|. */

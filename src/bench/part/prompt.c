@@ -63,11 +63,9 @@ static CGN_RC make_chain(struct run *r, struct cgn_str text, double *took, struc
 		.max_ids = r->cap * BLOCK_TOKENS};
 	cgn_nsec from = cgn_clock_now();
 	prefix_tokens_start(&c, &root, BLOCK_TOKENS, r->digests, r->cap);
-	cgn_rc rc = prompt_encode_open(&e, &ask, err);
-	if (cgn_ok(rc)) {
-		r->tokenised = prompt_encode_resume(&e, r->cache, &c);
-		rc = prompt_encode_run(&e, r->work, err);
-	}
+	prompt_encode_open(&e, &ask);
+	r->tokenised = prompt_encode_resume(&e, r->cache, &c);
+	cgn_rc rc = prompt_encode_run(&e, r->work, err);
 	if (cgn_ok(rc))
 		prompt_encode_finish(&e, r->cache, &c);
 	prompt_encode_close(&e);
@@ -87,7 +85,7 @@ static CGN_RC one_round(struct run *r, const struct cgn_buf *text, size_t turn, 
 	double took = 0;
 	struct cgn_str prompt = {text->p, turn};
 	promptcache_free(&r->cache);
-	CGN_TRY(promptcache_new(CACHE_BYTES, &r->cache, err));
+	r->cache = promptcache_new(CACHE_BYTES);
 	CGN_TRY(make_chain(r, prompt, &took, err));
 	keep_best(&out->first, took);
 	out->tokens = r->tokens;
@@ -120,7 +118,7 @@ CGN_RC bench_prompt(const struct tokenizer *t, size_t tokens, uint64_t rounds, s
 	r.digests = calloc(r.cap, sizeof *r.digests);
 	if (text.bad || r.digests == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "no memory for a prompt of %zu tokens", tokens);
-	CGN_TRY(tokenizer_work_new(t, &r.work, err));
+	r.work = tokenizer_work_new(t);
 	out->bytes = turn;
 	for (uint64_t i = 0; i < rounds; i++)
 		CGN_TRY(one_round(&r, &text, turn, out, err));

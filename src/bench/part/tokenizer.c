@@ -127,8 +127,7 @@ static CGN_RC run_rounds(const struct bench *b, const struct tokenizer *t, struc
 	struct result *r, struct cgn_err *err)
 {
 	for (uint64_t i = 0; i < b->rounds; i++) {
-		CGN_ON_EXIT(tokenizer_work_free) struct tokenizer_work *w = NULL;
-		CGN_TRY(tokenizer_work_new(t, &w, err));
+		CGN_ON_EXIT(tokenizer_work_free) struct tokenizer_work *w = tokenizer_work_new(t);
 		double from = cpu_seconds();
 		CGN_TRY(one_round(b, t, w, ids, err));
 		double took = cpu_seconds() - from;

@@ -288,13 +288,9 @@ static CGN_RC upload_run(struct ctl_gateway *g, int fd, uint64_t bytes, uint64_t
 		.from = fd,
 		.left = bytes,
 		.most = most,
-		.piece = malloc(PIECE)};
+		.piece = CGN_NEW_ARRAY(char, PIECE)};
 	form_head_put(file, &head);
 	t.head = cgn_buf_view(&head);
-	if (t.piece == NULL || head.bad) {
-		free(t.piece);
-		return CGN_FAIL(err, NO_MEMORY, "out of memory");
-	}
 	struct http_request rq = {.method = "POST",
 		.path = "/v1/files",
 		.body_len = (int64_t)(head.n + bytes + sizeof form_tail - 1),

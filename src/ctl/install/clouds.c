@@ -27,20 +27,17 @@ struct cloud {
 
 /* ---- the folder ---- */
 
-static CGN_RC modules_add(struct install_plan *p, const char *source, const char *to, struct cgn_err *err)
+static void modules_add(struct install_plan *p, const char *source, const char *to)
 {
 	char path[200];
-	struct cgn_buf *b = NULL;
 	for (const struct install_source *f = NULL; (f = install_source_next(source, f)) != NULL;) {
 		const char *name = strrchr(f->name, '/') + 1;
 		if (strstr(name, ".tfvars") != NULL)
 			continue;
 		(void)snprintf(path, sizeof path, "/%s/%s", to, name);
-		CGN_TRY(install_plan_add(p, path, &b, err));
+		cgn_buf_putz(install_plan_add(p, path), f->text);
 		p->files[p->n - 1].program = strncmp(f->text, "#!", 2) == 0;
-		cgn_buf_putz(b, f->text);
 	}
-	return CGN_OK;
 }
 
 /* Append |text| with the first |from| replaced. The example's text has it. */
@@ -121,10 +118,8 @@ static CGN_RC folder_fill(const struct cloud *c, struct cgn_err *err)
 	r = (struct install_job){.root = c->folder, .apply = true, .few_words = true};
 	(void)snprintf(shared, sizeof shared, "terraform/%s/", c->name);
 	cgn_rc rc = install_job_begin(&r, RECORD, err);
-	if (cgn_ok(rc))
-		rc = modules_add(&r.plan, shared, c->name, err);
-	if (cgn_ok(rc))
-		rc = modules_add(&r.plan, "terraform/shared/", "shared", err);
+	modules_add(&r.plan, shared, c->name);
+	modules_add(&r.plan, "terraform/shared/", "shared");
 	if (cgn_ok(rc))
 		rc = install_job_files(&r, err);
 	return install_job_end(&r, rc, err);

@@ -29,8 +29,8 @@ struct install_plan {
 };
 /* Render the files of a machine that has all programs. CGN_INVALID: a flag has a value that the settings refuse. */
 CGN_RC install_render_single(const struct ctl_args *a, struct install_plan *out, struct cgn_err *err);
-/* Add a file without text. |out| is valid until the plan ends. */
-CGN_RC install_plan_add(struct install_plan *p, const char *path, struct cgn_buf **out, struct cgn_err *err);
+/* Add a file and return its text, which is valid until the plan ends. */
+struct cgn_buf *install_plan_add(struct install_plan *p, const char *path);
 void install_plan_fini(struct install_plan *p);
 
 /* The record: "SHA256  PATH" lines, as sha256sum writes and checks them. */

@@ -21,17 +21,13 @@ static void unit_place(const char *name, char *out, size_t cap)
 		(void)snprintf(out, cap, "/etc/systemd/system/%s", name);
 }
 
-CGN_RC install_plan_add(struct install_plan *p, const char *path, struct cgn_buf **out, struct cgn_err *err)
+struct cgn_buf *install_plan_add(struct install_plan *p, const char *path)
 {
 	CGN_MUST(p->n < INSTALL_MAX_FILES);
-	struct install_file *f = &p->files[p->n];
-	f->path = strdup(path);
-	if (f->path == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for the files");
+	struct install_file *f = &p->files[p->n++];
+	f->path = cgn_str_dupz(cgn_str_of(path));
 	f->text = (struct cgn_buf){.limit = INSTALL_FILE_LIMIT};
-	*out = &f->text;
-	p->n++;
-	return CGN_OK;
+	return &f->text;
 }
 
 static void put_setting(struct cgn_buf *b, const char *key, const char *value)
@@ -88,15 +84,11 @@ void install_credentials(const char *name, const char *as, struct cgn_buf *out)
 }
 
 /* A drop-in gives the unit its certificate. The names of roles are those of cgn-ctl pki bootstrap. */
-static CGN_RC credentials_add(struct install_plan *p, const char *program, const char *role,
-	struct cgn_err *err)
+static void credentials_add(struct install_plan *p, const char *program, const char *role)
 {
 	char path[200];
-	struct cgn_buf *b = NULL;
 	(void)snprintf(path, sizeof path, "/etc/systemd/system/%s.service.d/credentials.conf", program);
-	CGN_TRY(install_plan_add(p, path, &b, err));
-	install_credentials(role, "program", b);
-	return CGN_OK;
+	install_credentials(role, "program", install_plan_add(p, path));
 }
 
 CGN_RC install_render_single(const struct ctl_args *a, struct install_plan *out, struct cgn_err *err)
@@ -105,18 +97,16 @@ CGN_RC install_render_single(const struct ctl_args *a, struct install_plan *out,
 		const char *program, *role;
 	} holders[] = {{"cgn-router", "router"}, {"cgn-agent", "agent"}, {"cgn-kvcached", "agent"},
 		{"cgn-metrics", "metrics"}};
-	struct cgn_buf *b = NULL;
+	struct cgn_buf *b = install_plan_add(out, "/etc/cognitora/cognitora.toml");
 	char path[200];
-	CGN_TRY(install_plan_add(out, "/etc/cognitora/cognitora.toml", &b, err));
 	settings_write(a, b);
 	CGN_TRY(settings_check(b, err));
 	for (const struct install_source *f = NULL; (f = install_source_next(UNITS, f)) != NULL;) {
 		unit_place(f->name, path, sizeof path);
-		CGN_TRY(install_plan_add(out, path, &b, err));
-		cgn_buf_putz(b, f->text);
+		cgn_buf_putz(install_plan_add(out, path), f->text);
 	}
 	for (size_t i = 0; i < CGN_COUNT(holders); i++)
-		CGN_TRY(credentials_add(out, holders[i].program, holders[i].role, err));
+		credentials_add(out, holders[i].program, holders[i].role);
 	return CGN_OK;
 }
 

@@ -21,8 +21,7 @@ CGN_RC ctl_pki_isolation(const struct ctl_args *a, struct cgn_err *err)
 	cgn_random(&secret, sizeof secret);
 	isolation_secret_put(&secret, &text);
 	crypto_wipe(&secret, sizeof secret);
-	cgn_rc rc = text.bad ? CGN_FAIL(err, NO_MEMORY, "out of memory")
-			     : disk_write_file_atomic(path, cgn_buf_view(&text), 0600, err);
+	cgn_rc rc = disk_write_file_atomic(path, cgn_buf_view(&text), 0600, err);
 	crypto_wipe(text.p, text.n);
 	cgn_buf_fini(&text);
 	if (!cgn_ok(rc))

@@ -51,12 +51,12 @@ static void bytes_count(struct part *t)
 CGN_RC pull_hash(const char *path, char sha256[65], uint64_t *size, struct cgn_err *err)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
-	char *piece = malloc(PIECE);
+	char *piece = CGN_NEW_ARRAY(char, PIECE);
 	struct crypto_sum sum;
 	ssize_t n = -1;
 	*size = 0;
 	crypto_sum_begin(&sum);
-	while (fd >= 0 && piece != NULL && (n = read(fd, piece, PIECE)) > 0) {
+	while (fd >= 0 && (n = read(fd, piece, PIECE)) > 0) {
 		crypto_sum_add(&sum, piece, (size_t)n);
 		*size += (uint64_t)n;
 	}
@@ -89,10 +89,8 @@ static CGN_RC part_empty(struct part *t, struct cgn_err *err)
 static CGN_RC part_read(struct part *t, struct cgn_err *err)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf etag = {0};
-	char *piece = malloc(PIECE);
+	char *piece = CGN_NEW_ARRAY(char, PIECE);
 	ssize_t n = 0;
-	if (piece == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "out of memory");
 	t->have = 0;
 	crypto_sum_begin(&t->sum);
 	while ((n = pread(t->fd, piece, PIECE, (off_t)t->have)) > 0) {
@@ -259,10 +257,10 @@ static CGN_RC part_fetch(struct part *t, struct fetch *f, struct cgn_err *err)
 static CGN_RC part_copy(struct part *t, struct cgn_err *err)
 {
 	int fd = open(t->file->where, O_RDONLY | O_CLOEXEC);
-	char *piece = malloc(PIECE);
+	char *piece = CGN_NEW_ARRAY(char, PIECE);
 	ssize_t n = -1;
 	cgn_rc rc = part_empty(t, err);
-	while (cgn_ok(rc) && fd >= 0 && piece != NULL && (n = read(fd, piece, PIECE)) > 0 && !is_stopped(t)) {
+	while (cgn_ok(rc) && fd >= 0 && (n = read(fd, piece, PIECE)) > 0 && !is_stopped(t)) {
 		if (part_write(t, piece, (size_t)n))
 			continue;
 		*err = t->why;

@@ -303,9 +303,7 @@ static CGN_RC pull_run(struct pull *p, struct cgn_err *err)
 	CGN_TRY(files_filter(p, err));
 	if (ctl_switch(p->args, "--dry-run"))
 		return plan_print(p, err);
-	p->done = calloc(p->list.n, sizeof *p->done);
-	if (p->done == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "out of memory");
+	p->done = CGN_NEW_ARRAY(struct pull_done, p->list.n);
 	CGN_TRY(disk_mkdirs(p->to, 0755, err));
 	CGN_TRY(room_check(p, err));
 	CGN_TRY(files_fetch(p, err));

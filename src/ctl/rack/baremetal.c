@@ -45,16 +45,13 @@ static CGN_RC inventory_read(struct job *j, struct cgn_err *err)
 	return rack_read(file, cgn_buf_view(&text), &j->rack, err);
 }
 
-static CGN_RC node_add(struct job *j, const struct rack_host *h, struct cgn_err *err)
+static void node_add(struct job *j, const struct rack_host *h)
 {
 	for (size_t i = 0; i < j->n; i++)
 		if (j->nodes[i]->host == h)
-			return CGN_OK;
-	j->nodes[j->n] = calloc(1, sizeof *j->nodes[0]);
-	if (j->nodes[j->n] == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for the hosts");
+			return;
+	j->nodes[j->n] = CGN_NEW(struct rack_node);
 	j->nodes[j->n++]->host = h;
-	return CGN_OK;
 }
 
 /* The hosts of --limit, or all. */
@@ -62,14 +59,14 @@ static CGN_RC hosts_choose(struct job *j, struct cgn_err *err)
 {
 	struct cgn_str rest = cgn_str_of(ctl_flag(j->args, "--limit"));
 	for (size_t i = 0; rest.p == NULL && i < j->rack->n; i++)
-		CGN_TRY(node_add(j, &j->rack->hosts[i], err));
+		node_add(j, &j->rack->hosts[i]);
 	while (rest.n > 0) {
 		struct cgn_str name = cgn_str_split(&rest, ',');
 		const struct rack_host *h = rack_find(j->rack, name);
 		if (h == NULL)
 			return CGN_FAIL(err, NOT_FOUND, "--limit: %s has no host %.*s", j->rack->file,
 				CGN_STR_ARG(name));
-		CGN_TRY(node_add(j, h, err));
+		node_add(j, h);
 	}
 	return CGN_OK;
 }
@@ -125,9 +122,7 @@ static void wanted_paths(const struct rack_node *node, struct cgn_buf *out)
 
 static CGN_RC hosts_ask(struct job *j, struct cgn_err *err)
 {
-	struct fleet_call *calls = calloc(j->n, sizeof *calls);
-	if (calls == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for the hosts");
+	struct fleet_call *calls = CGN_NEW_ARRAY(struct fleet_call, j->n);
 	for (size_t i = 0; i < j->n; i++) {
 		calls[i] = (struct fleet_call){.host = j->nodes[i]->host, .order = "state"};
 		wanted_paths(j->nodes[i], &calls[i].input);

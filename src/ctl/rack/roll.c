@@ -36,9 +36,7 @@ static CGN_RC orders_send(struct rack_roll *r, struct rack_node *const *nodes, s
 	enum rack_role role, const char *say, struct cgn_err *err)
 {
 	size_t k = 0;
-	struct fleet_call *calls = calloc(n > 0 ? n : 1, sizeof *calls);
-	if (calls == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for %zu hosts", n);
+	struct fleet_call *calls = CGN_NEW_ARRAY(struct fleet_call, n);
 	for (size_t i = 0; i < n; i++) {
 		struct fleet_call *c = &calls[k];
 		*c = (struct fleet_call){.host = nodes[i]->host, .order = "units", .user = nodes[i]};
@@ -76,9 +74,7 @@ static void put_call(struct fleet_call *c, struct rack_node *node)
 static CGN_RC files_put(struct rack_roll *r, struct cgn_err *err)
 {
 	size_t k = 0;
-	struct fleet_call *calls = calloc(r->n > 0 ? r->n : 1, sizeof *calls);
-	if (calls == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for %zu hosts", r->n);
+	struct fleet_call *calls = CGN_NEW_ARRAY(struct fleet_call, r->n);
 	for (size_t i = 0; i < r->n; i++)
 		if (rack_plan_writes(r->nodes[i]))
 			put_call(&calls[k++], r->nodes[i]);

@@ -61,9 +61,7 @@ void top_view_take(struct top_view *v, const Cognitora__V1__StatusResponse *s, c
 {
 	double seconds = v->at > 0 ? (double)cgn_since(now, v->at) / (double)CGN_SEC : 0;
 	size_t n = s->n_nodes < TOP_NODES ? s->n_nodes : TOP_NODES;
-	struct top_rate *fresh = calloc(n + 1, sizeof *fresh);
-	if (fresh == NULL)
-		return;
+	struct top_rate *fresh = CGN_NEW_ARRAY(struct top_rate, n);
 	for (size_t i = 0; i < n; i++) {
 		const Cognitora__V1__Load *load = s->nodes[i]->load != NULL ? s->nodes[i]->load : &no_load;
 		const struct top_rate *old = rate_near(v, i, name_of(s->nodes[i]));
@@ -152,15 +150,12 @@ static int by_column(const void *a, const void *b, void *user)
 	return v->reversed ? -order : order;
 }
 
-/* Return the nodes that the filter lets through, sorted: numbers from the largest, texts from A; NULL: out of
- * memory. */
+/* Return the nodes that the filter lets through, sorted: numbers from the largest, texts from A. */
 static struct node_line *lines_make(const struct top_view *v, const Cognitora__V1__StatusResponse *s,
 	size_t *n)
 {
-	struct node_line *lines = calloc(s->n_nodes + 1, sizeof *lines);
+	struct node_line *lines = CGN_NEW_ARRAY(struct node_line, s->n_nodes);
 	*n = 0;
-	if (lines == NULL)
-		return NULL;
 	for (size_t i = 0; i < s->n_nodes; i++) {
 		line_fill(v, s->nodes[i], i, &lines[*n]);
 		*n += line_has(&lines[*n], v->filter);
@@ -345,8 +340,6 @@ static void nodes_write(struct top_view *v, const Cognitora__V1__StatusResponse 
 {
 	size_t n, width[TOP_COLUMNS];
 	struct node_line *lines = lines_make(v, s, &n);
-	if (lines == NULL)
-		return;
 	size_t above = 4, room = v->height == 0 ? n : v->height > above ? v->height - above : 1;
 	if (v->first + room > n)
 		v->first = n > room ? n - room : 0;
@@ -386,7 +379,7 @@ void top_view_json(const struct top_view *v, const Cognitora__V1__StatusResponse
 	json_open(&j, '{');
 	pb_json_members(&j, s, "cluster uptime_ms traffic");
 	json_key_open(&j, "nodes", '[');
-	for (size_t i = 0; lines != NULL && i < n; i++) {
+	for (size_t i = 0; i < n; i++) {
 		json_open(&j, '{');
 		json_key_z(&j, "node", lines[i].text[TOP_NODE]);
 		json_key_z(&j, "state", lines[i].text[TOP_STATE]);

@@ -16,8 +16,9 @@ uint32_t trace_number(struct trace_numbers *m, uint64_t key)
 		m->key = grown;
 		m->cap = cap;
 	}
-	if (!table_put(&m->table, key, (uint32_t)m->n))
+	if (!table_reserve(&m->table, m->n + 1))
 		return TRACE_NO_NUMBER;
+	table_put(&m->table, key, (uint32_t)m->n);
 	m->key[m->n] = key;
 	return (uint32_t)m->n++;
 }

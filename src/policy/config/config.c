@@ -22,7 +22,7 @@ static cgn_rc set_presets(struct config *c, const struct config_table *t, void *
 	return CGN_OK;
 }
 
-static cgn_rc box_new(struct config **out)
+static struct config *box_new(void)
 {
 	struct config_box *b = CGN_NEW(struct config_box);
 	struct config *c = &b->pub;
@@ -30,12 +30,10 @@ static cgn_rc box_new(struct config **out)
 	c->store = &b->store;
 	b->store.tag = CONFIG_STORE_TAG;
 	cgn_arena_init(a, CONFIG_MAX_BYTES);
-	*out = c;
 	b->store.origins = cgn_arena_zero(a, config_globals.n * sizeof *b->store.origins);
-	if (b->store.origins == NULL)
-		return CGN_RC_OF(CGN_NO_MEMORY);
-	CGN_TRY(set_presets(c, &config_tenant_keys, &c->any_tenant));
-	return set_presets(c, &config_globals, c);
+	CGN_MUST(b->store.origins != NULL && cgn_ok(set_presets(c, &config_tenant_keys, &c->any_tenant)) &&
+		cgn_ok(set_presets(c, &config_globals, c)));
+	return c;
 }
 
 /* An engine without a name is named after its kind; the second engine of a kind gets its number. */
@@ -81,16 +79,13 @@ static void narrow_presets(struct config *c)
 CGN_RC config_read(const char *file_name, struct cgn_str toml, const char *const *env,
 	const char *const *flags, size_t n_flags, struct config **out, struct cgn_err *err)
 {
-	CGN_ON_EXIT(config_free) struct config *c = NULL;
-	cgn_rc rc = box_new(&c);
-	if (!cgn_ok(rc))
-		return CGN_FAIL_AS(err, rc.code, "no memory for the configuration");
+	CGN_ON_EXIT(config_free) struct config *c = box_new();
 	CGN_TRY(config_read_toml(c, file_name, toml, err));
 	CGN_TRY(config_read_env(c, env, err));
 	for (size_t i = 0; i < n_flags; i++)
 		CGN_TRY(config_read_flag(c, flags[i], err));
 	CGN_TRY(config_credentials(c, env, err));
-	rc = name_engines(c);
+	cgn_rc rc = name_engines(c);
 	if (!cgn_ok(rc))
 		return CGN_FAIL_AS(err, rc.code, "no memory for the names of the engines");
 	narrow_presets(c);

@@ -63,12 +63,10 @@ static void batch_free(struct batch *b)
 	*b = (struct batch){0};
 }
 
-static bool batch_copy(struct batch *to, uint64_t number, struct cgn_str bytes)
+static void batch_copy(struct batch *to, uint64_t number, struct cgn_str bytes)
 {
-	*to = (struct batch){number, malloc(bytes.n), bytes.n};
-	if (to->p != NULL)
-		memcpy(to->p, bytes.p, bytes.n);
-	return to->p != NULL;
+	*to = (struct batch){number, CGN_NEW_ARRAY(char, bytes.n), bytes.n};
+	memcpy(to->p, bytes.p, bytes.n);
 }
 
 static void drop_oldest(struct sim_publisher *p)
@@ -85,8 +83,7 @@ static void keep_batch(struct sim_publisher *p, uint64_t number, struct cgn_str 
 	while (p->n_kept > 0 && (p->n_kept == p->cfg.buffer || p->kept_bytes + bytes.n > SIM_REPLAY_BYTES))
 		drop_oldest(p);
 	struct batch *b = &p->kept[(p->first + p->n_kept) % p->cfg.buffer];
-	if (!batch_copy(b, number, bytes))
-		return; /* The subscriber sees the same as for a batch that is too old. */
+	batch_copy(b, number, bytes);
 	p->n_kept++;
 	p->kept_bytes += b->n;
 }
@@ -167,18 +164,12 @@ CGN_RC sim_publisher_new(struct cgn_loop *l, const struct sim_publisher_cfg *cfg
 	struct sim_faults *faults, struct sim_publisher **out, struct cgn_err *err)
 {
 	CGN_MUST(cfg->buffer > 0);
-	struct sim_publisher *p = calloc(1, sizeof *p);
-	struct batch *kept = calloc(cfg->buffer, sizeof *kept);
-	if (p == NULL || kept == NULL) {
-		free(p);
-		free(kept);
-		return CGN_FAIL(err, NO_MEMORY, "no memory for %u batches", cfg->buffer);
-	}
+	struct sim_publisher *p = CGN_NEW(struct sim_publisher);
 	*p = (struct sim_publisher){.tag = PUBLISHER_TAG,
 		.cfg = *cfg,
 		.events = events,
 		.faults = faults,
-		.kept = kept};
+		.kept = CGN_NEW_ARRAY(struct batch, cfg->buffer)};
 	cgn_rc rc = open_sockets(p, l, err);
 	if (!cgn_ok(rc)) {
 		sim_publisher_free(&p);
@@ -234,8 +225,10 @@ static void send_batch(struct sim_publisher *p, const struct sim_batch_verdict *
 {
 	struct batch before = p->held;
 	p->held = (struct batch){0};
-	if (v->swap && before.p == NULL && batch_copy(&p->held, number, bytes))
+	if (v->swap && before.p == NULL) {
+		batch_copy(&p->held, number, bytes);
 		return;
+	}
 	if (v->garbage)
 		publish_garbage(p, number, bytes.n);
 	else if (!v->lose)

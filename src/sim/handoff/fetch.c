@@ -29,9 +29,9 @@ struct sim_fetch {
 
 static struct sim_peer *peer_open(struct sim_handoff *h, const char *url)
 {
-	struct sim_peer *p = h->n_peers < SIM_PEERS_MAX ? calloc(1, sizeof *p) : NULL;
-	if (p == NULL)
+	if (h->n_peers == SIM_PEERS_MAX)
 		return NULL;
+	struct sim_peer *p = CGN_NEW(struct sim_peer);
 	struct http_client_cfg cfg = {.addr = p->url.addr,
 		.authority = p->url.authority,
 		.proto = HTTP_1,
@@ -141,8 +141,8 @@ static void question_write(const struct sim_handoff *h, const struct sim_fetch_a
 	json_close(&o, '}');
 }
 
-bool sim_fetch_new(struct sim_handoff *h, const struct sim_fetch_ask *ask, void (*done)(void *user),
-	void *user, struct sim_fetch **out)
+struct sim_fetch *sim_fetch_new(struct sim_handoff *h, const struct sim_fetch_ask *ask,
+	void (*done)(void *user), void *user)
 {
 	struct sim_fetch *f = CGN_NEW(struct sim_fetch);
 	*f = (struct sim_fetch){.tag = FETCH_TAG,
@@ -153,19 +153,14 @@ bool sim_fetch_new(struct sim_handoff *h, const struct sim_fetch_ask *ask, void 
 		.n = ask->wants.n,
 		.began = cgn_loop_now(h->loop)};
 	f->waits = handoff_ops_of(h->cfg->handoff)->order == HANDOFF_AT_ONCE;
-	f->names = malloc((f->n + 1) * sizeof *f->names);
+	f->names = CGN_NEW_ARRAY(struct digest, f->n);
 	question_write(h, ask, &f->question);
 	cgn_timer_init(&f->again, h->loop, fetch_send);
-	if (f->names == NULL || f->question.bad) {
-		sim_fetch_free(&f);
-		return false;
-	}
 	if (f->n > 0)
 		memcpy(f->names, ask->wants.names + f->from, f->n * sizeof *f->names);
 	f->peer = peer_of(h, ask->from);
 	cgn_timer_set(&f->again, 0);
-	*out = f;
-	return true;
+	return f;
 }
 
 void sim_fetch_free(struct sim_fetch **take)

@@ -15,19 +15,15 @@ struct offer {
 	struct digest names[];
 };
 
-CGN_RC sim_handoff_new(struct cgn_loop *l, const struct sim_cfg *cfg, uint64_t engine_id,
-	struct sim_handoff **out, struct cgn_err *err)
+struct sim_handoff *sim_handoff_new(struct cgn_loop *l, const struct sim_cfg *cfg, uint64_t engine_id)
 {
-	struct sim_handoff *h = calloc(1, sizeof *h);
-	if (h == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for hand-offs");
+	struct sim_handoff *h = CGN_NEW(struct sim_handoff);
 	h->tag = HANDOFF_TAG;
 	h->loop = l;
 	h->cfg = cfg;
 	(void)snprintf(h->engine, sizeof h->engine, "sim-%016llx", (unsigned long long)engine_id);
 	cgn_list_init(&h->offers);
-	*out = h;
-	return CGN_OK;
+	return h;
 }
 
 static void offer_free(struct sim_handoff *h, struct offer *o)
@@ -98,9 +94,9 @@ bool sim_offer_begin(struct sim_handoff *h, const char *id, const struct sim_cha
 {
 	uint32_t n = chain->contents != NULL ? chain->n : 0;
 	sim_offer_drop(h, id);
-	struct offer *o = h->n_offers < SIM_OFFERS_MAX ? calloc(1, sizeof *o + n * sizeof o->names[0]) : NULL;
-	if (o == NULL)
+	if (h->n_offers == SIM_OFFERS_MAX)
 		return false;
+	struct offer *o = cgn_zeroed(1, sizeof *o + n * sizeof o->names[0], CGN_HERE);
 	(void)cgn_str_copyz(o->id, sizeof o->id, cgn_str_of(id));
 	o->n = n;
 	if (n > 0)

@@ -26,8 +26,7 @@ struct sim_handoff_stats {
 };
 
 struct sim_handoff;
-CGN_RC sim_handoff_new(struct cgn_loop *l, const struct sim_cfg *cfg, uint64_t engine_id,
-	struct sim_handoff **out, struct cgn_err *err);
+struct sim_handoff *sim_handoff_new(struct cgn_loop *l, const struct sim_cfg *cfg, uint64_t engine_id);
 void sim_handoff_free(struct sim_handoff **take); /* Call after freeing its fetches. NULL-safe. */
 /* Entries whose time is over are dropped first. NULL: all zeroes. */
 struct sim_handoff_stats sim_handoff_stats(struct sim_handoff *h, cgn_nsec now);
@@ -37,7 +36,7 @@ void sim_handoff_recomputed(struct sim_handoff *h, const char *why);
 
 /* ---- the side that gives ---- */
 
-/* Offer |chain| under |id|; it can be fetched from sim_offer_ready on. False: out of memory, or too many. */
+/* Offer |chain| under |id|; it can be fetched from sim_offer_ready on. False: too many. */
 bool sim_offer_begin(struct sim_handoff *h, const char *id, const struct sim_chain *chain);
 void sim_offer_ready(struct sim_handoff *h, const char *id, cgn_nsec now);
 void sim_offer_drop(struct sim_handoff *h, const char *id);
@@ -50,14 +49,14 @@ int sim_offer_serve(struct sim_handoff *h, struct cgn_str ask, cgn_nsec now, str
 
 struct sim_fetch;
 /* Fetch the blocks |wants| of one prompt, whose last usable block is named |last|. |done| is called once, never inline,
- * unless the fetch is freed before. False: out of memory. */
+ * unless the fetch is freed before. */
 struct sim_fetch_ask {
 	const struct sim_handoff_ask *from;
 	struct sim_load_range wants;
 	uint32_t blocks; /* Usable blocks of the prompt: the offer must have as many. */
 };
-bool sim_fetch_new(struct sim_handoff *h, const struct sim_fetch_ask *ask, void (*done)(void *user),
-	void *user, struct sim_fetch **out);
+struct sim_fetch *sim_fetch_new(struct sim_handoff *h, const struct sim_fetch_ask *ask,
+	void (*done)(void *user), void *user);
 void sim_fetch_free(struct sim_fetch **take);
 /* After |done|: return true when the prompt was taken over, with |*n| blocks from block |*from| on. */
 bool sim_fetch_got(const struct sim_fetch *f, uint32_t *from, uint32_t *n);

@@ -47,7 +47,6 @@ static void put_strings(const struct sim_vector_call *v, const struct sim_chain 
 		sim_put_string(out, cgn_buf_view(&text));
 	}
 	cgn_buf_char(out, ']');
-	out->bad |= text.bad;
 }
 
 static bool read_prompt(const struct sim_vector_call *v, const struct sim_fields *root, struct sim_chain *c,
@@ -68,8 +67,6 @@ static bool tokenize_vllm(const struct sim_vector_call *v, const struct sim_fiel
 	struct sim_chain c;
 	chain_begin(&c);
 	bool ok = read_prompt(v, root, &c, no);
-	if (ok && c.no_memory)
-		ok = sim_refuse(no, 500, NULL, NULL, "out of memory");
 	if (ok) {
 		cgn_buf_fmt(out,
 			"{\"count\":%llu,\"max_model_len\":%u,\"tokens\":", (unsigned long long)c.n_tokens,
@@ -102,8 +99,6 @@ static bool tokenize_llama_cpp(const struct sim_vector_call *v, const struct sim
 		sim_chain_marked(&c, text);
 	else
 		sim_chain_text(&c, text);
-	if (ok && c.no_memory)
-		ok = sim_refuse(no, 500, NULL, NULL, "out of memory");
 	if (ok) {
 		cgn_buf_putz(out, "{\"tokens\":");
 		put_ids(&c, out);
@@ -140,9 +135,9 @@ bool sim_apply_template(const struct sim_vector_call *v, struct cgn_buf *out, st
 	} else {
 		ok = sim_render_chat(v->env, SIM_CHAT, &f, &c, NULL, no);
 	}
-	for (uint64_t i = 0; ok && !c.no_memory && i < c.n_tokens; i++)
+	for (uint64_t i = 0; ok && i < c.n_tokens; i++)
 		put_text(v, c.contents->tokens[i], &text);
-	if (ok && (text.bad || c.no_memory))
+	if (ok && text.bad)
 		ok = sim_refuse(no, 500, NULL, NULL, "out of memory");
 	sim_chain_fini(&c);
 	if (!ok)

@@ -265,11 +265,8 @@ static bool take_prompts(const struct sim_request_env *env, const struct sim_fie
 static bool settle_length(const struct sim_request_env *env, struct sim_request *out, struct sim_refusal *no)
 {
 	uint64_t longest = 0;
-	for (uint32_t i = 0; i < out->n_prompts; i++) {
-		if (out->prompts[i].no_memory)
-			return sim_refuse(no, 500, NULL, NULL, "out of memory");
+	for (uint32_t i = 0; i < out->n_prompts; i++)
 		longest = out->prompts[i].n_tokens > longest ? out->prompts[i].n_tokens : longest;
-	}
 	if (!sim_check_context(env->cfg, longest, out->limits.max_tokens > 0 ? out->limits.max_tokens : 1,
 		    no))
 		return false;

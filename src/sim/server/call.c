@@ -86,11 +86,7 @@ static void take_id(struct sim_call *c, const struct http_head *h)
 static void on_request(struct http_exchange *x, const struct http_head *h, void *user)
 {
 	struct sim_worker *w = user;
-	struct sim_call *c = calloc(1, sizeof *c);
-	if (c == NULL) {
-		http_exchange_abort(x, CGN_NO_MEMORY);
-		return;
-	}
+	struct sim_call *c = CGN_NEW(struct sim_call);
 	bool path_known;
 	c->tag = SIM_CALL_TAG;
 	c->w = w;
@@ -117,7 +113,7 @@ static void on_body(struct http_exchange *x, void *user, const uint8_t *p, size_
 {
 	(void)x;
 	struct sim_call *c = user;
-	if (c == NULL || c->done)
+	if (c->done)
 		return;
 	cgn_buf_add(&c->body, p, n);
 	if (c->body.bad)
@@ -151,7 +147,7 @@ static void on_body_end(struct http_exchange *x, void *user)
 {
 	(void)x;
 	struct sim_call *c = user;
-	if (c == NULL || c->done)
+	if (c->done)
 		return;
 	bool control = cgn_str_starts(cgn_str_of(c->route->path), "/sim/");
 	if (!control && is_starting(c)) {
@@ -172,7 +168,7 @@ static void on_drain(struct http_exchange *x, void *user)
 {
 	(void)x;
 	struct sim_call *c = user;
-	if (c == NULL || !cgn_list_empty(&c->dirty))
+	if (!cgn_list_empty(&c->dirty))
 		return;
 	sim_call_mark_dirty(c);
 	sim_worker_run(c->w);
@@ -199,8 +195,6 @@ static void on_close(struct http_exchange *x, void *user, const struct cgn_err *
 {
 	(void)x;
 	struct sim_call *c = user;
-	if (c == NULL) /* There was no memory for the call. */
-		return;
 	CGN_LIVE(c, SIM_CALL_TAG);
 	struct sim_worker *w = c->w;
 	bool jobs = c->unfinished > 0;

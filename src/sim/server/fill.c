@@ -41,9 +41,8 @@ static uint32_t fill_chain(const struct sim_fill *f, const struct sim_cfg *cfg, 
 		uint64_t draw = mix64(rng + i);
 		sim_chain_add(&chain, vocab > 0 ? (uint32_t)(draw % vocab) : sim_token_any(draw));
 	}
-	uint32_t made = chain.no_memory
-		? 0
-		: enginemodel_fill(m, &(struct enginemodel_run){chain.hashes, chain.contents, 0, chain.n});
+	uint32_t made =
+		enginemodel_fill(m, &(struct enginemodel_run){chain.hashes, chain.contents, 0, chain.n});
 	sim_chain_fini(&chain);
 	return made;
 }

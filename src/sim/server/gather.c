@@ -136,11 +136,7 @@ void sim_gather_start(struct sim_worker *w, struct http_exchange *x, const struc
 	struct sim_gather **out)
 {
 	*out = NULL;
-	struct sim_gather *t = calloc(1, sizeof *t + w->team->n * sizeof t->each[0]);
-	if (t == NULL) {
-		http_exchange_reply(x, 500, NULL, 0, CGN_STR("out of memory\n"));
-		return;
-	}
+	struct sim_gather *t = cgn_zeroed(1, sizeof *t + w->team->n * sizeof t->each[0], CGN_HERE);
 	t->tag = TOUR_TAG;
 	t->task = *task;
 	t->home = w;

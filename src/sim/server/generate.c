@@ -204,15 +204,13 @@ void sim_call_drop_jobs(struct sim_call *c)
 }
 
 /* Copy the strings of the answer, which outlives the request's arena and buffers. */
-static bool keep_strings(struct sim_call *c, const struct sim_request *request, struct cgn_str *script)
+static void keep_strings(struct sim_call *c, const struct sim_request *request, struct cgn_str *script)
 {
 	struct cgn_str stop = {0};
 	if (c->reply.choices[0].plan.stop_index >= 0)
 		stop = request->limits.stops[c->reply.choices[0].plan.stop_index];
 	size_t n = request->script.n + request->tool_name.n + stop.n;
-	c->strings = malloc(n > 0 ? n : 1);
-	if (c->strings == NULL)
-		return false;
+	c->strings = CGN_NEW_ARRAY(char, n);
 	char *at = c->strings;
 	*script = (struct cgn_str){at, request->script.n};
 	c->reply.tool = (struct cgn_str){at + script->n, request->is_tool ? request->tool_name.n : 0};
@@ -223,17 +221,13 @@ static bool keep_strings(struct sim_call *c, const struct sim_request *request, 
 		memcpy(at + script->n, request->tool_name.p, c->reply.tool.n);
 	if (stop.n > 0)
 		memcpy(at + script->n + c->reply.tool.n, stop.p, stop.n);
-	return true;
 }
 
-static bool alloc_choices(struct sim_call *c, uint32_t n)
+static void alloc_choices(struct sim_call *c, uint32_t n)
 {
-	c->slots = calloc(1, n * (sizeof *c->slots + sizeof *c->reply.choices));
-	if (c->slots == NULL)
-		return false;
+	c->slots = cgn_zeroed(n, sizeof *c->slots + sizeof *c->reply.choices, CGN_HERE);
 	c->reply.choices = (struct sim_choice *)(void *)(c->slots + n);
 	c->reply.n_choices = n;
-	return true;
 }
 
 /* A wrong answer has a text of its model's own. An answer that another engine began is continued as it is. */
@@ -272,8 +266,7 @@ static bool start_choice(struct sim_call *c, const struct sim_request *request, 
 	if (resumed > 0 && script.n == 0)
 		CGN_MUST(sim_text_skip(&choice->start, request->resumed, NULL, NULL, &resumed));
 	choice->text = choice->start;
-	if (!sim_chain_copy(&chain, prompt))
-		return sim_refuse(no, 500, NULL, NULL, "out of memory");
+	sim_chain_copy(&chain, prompt);
 	bool planned = sim_plan_make(choice->start, &lim, c->w->reader, &chain, &choice->plan);
 	if (request->is_tool && choice->plan.finish == SIM_FINISH_STOP && choice->plan.stop_index < 0)
 		choice->plan.finish = SIM_FINISH_TOOL;
@@ -320,8 +313,7 @@ static bool start_answer(struct sim_call *c, const struct sim_request *request, 
 	r->model = c->w->team->models[request->model];
 	c->limit = fault_limit(&c->verdict);
 	c->truncate = c->verdict.truncate;
-	if (!alloc_choices(c, request->n_prompts * request->n))
-		return sim_refuse(no, 500, NULL, NULL, "out of memory");
+	alloc_choices(c, request->n_prompts * request->n);
 	for (uint32_t i = 0; i < request->n_prompts; i++)
 		r->prompt_tokens += request->prompts[i].n_tokens;
 	/* Plans walk the request's script, answers a copy that stays. */
@@ -330,8 +322,7 @@ static bool start_answer(struct sim_call *c, const struct sim_request *request, 
 			return false;
 	}
 	struct cgn_str kept;
-	if (!keep_strings(c, request, &kept))
-		return sim_refuse(no, 500, NULL, NULL, "out of memory");
+	keep_strings(c, request, &kept);
 	for (uint32_t i = 0; i < r->n_choices && script.n > 0; i++)
 		r->choices[i].start.script = r->choices[i].text.script = kept;
 	return true;
@@ -403,7 +394,8 @@ static bool wait_for_prompt(struct sim_call *c, const struct sim_request *reques
 	const struct sim_fetch_ask ask = {.from = &request->handoff,
 		.wants = {p->contents != NULL ? p->contents->names : NULL, found, n - found},
 		.blocks = n};
-	return sim_fetch_new(c->w->handoff, &ask, on_loaded, c, &c->fetch);
+	c->fetch = sim_fetch_new(c->w->handoff, &ask, on_loaded, c);
+	return true;
 }
 
 /* Count a prompt that is computed here though another engine should have computed it. False: the engine refuses. */

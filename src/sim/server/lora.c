@@ -68,10 +68,6 @@ static bool model_add(struct sim_call *c, struct cgn_str name, struct sim_refusa
 	if (copy == NULL)
 		return sim_refuse(no, 500, NULL, NULL, "no room for more than %d models", SIM_MODELS_MAX);
 	sim_put_string(&quoted, name);
-	if (quoted.bad) {
-		free(copy);
-		return sim_refuse(no, 500, NULL, NULL, "out of memory");
-	}
 	c->w->team->models[cfg->n_models] = cgn_buf_view(&quoted);
 	cfg->model_state[cfg->n_models] = state;
 	cfg->models[cfg->n_models++] = copy;

@@ -237,12 +237,12 @@ CGN_RC sim_worker_start(struct sim_worker *w, struct sim_team *team, unsigned ra
 	w->began = cgn_clock_now();
 	cgn_timer_init(&w->step_timer, w->loop, step_due);
 	if (team->vocab != NULL)
-		CGN_TRY(sim_reader_new(team->vocab, &w->reader, err));
+		w->reader = sim_reader_new(team->vocab);
 	CGN_TRY(start_publisher(w, err));
 	CGN_TRY(start_store(w, err));
 	host_fill(team);
 	if (w->cfg->handoff != HANDOFF_NONE)
-		CGN_TRY(sim_handoff_new(w->loop, w->cfg, w->id_seed, &w->handoff, err));
+		w->handoff = sim_handoff_new(w->loop, w->cfg, w->id_seed);
 	CGN_TRY(start_device(w, err));
 	return start_server(w, err);
 }

@@ -99,14 +99,13 @@ CGN_RC sim_store_new(struct cgn_loop *l, const struct sim_store_cfg *cfg, struct
 		s->puts[i] = (struct put){s, s->free_puts};
 		s->free_puts = &s->puts[i];
 	}
-	s->queue = malloc(SIM_STORE_QUEUE * sizeof *s->queue);
-	s->value = malloc(cfg->block_bytes);
+	s->queue = CGN_NEW_ARRAY(struct waiting, SIM_STORE_QUEUE);
+	s->value = CGN_NEW_ARRAY(uint8_t, cfg->block_bytes);
 	const struct kvclient_cfg c = {.uds = cfg->uds,
 		.timeout = SIM_STORE_TIMEOUT,
 		.on_state = on_state,
 		.user = s};
-	cgn_rc rc = s->queue == NULL || s->value == NULL ? CGN_FAIL(err, NO_MEMORY, "out of memory")
-							 : kvclient_new(l, &c, &s->client, err);
+	cgn_rc rc = kvclient_new(l, &c, &s->client, err);
 	if (!cgn_ok(rc)) {
 		sim_store_free(&s);
 		return rc;
@@ -380,11 +379,10 @@ bool sim_load_new(struct sim_store *s, const struct sim_load_range *wants, uint3
 	keys = keys < SIM_LOAD_MAX ? keys : SIM_LOAD_MAX;
 	struct sim_load *load = CGN_NEW(struct sim_load);
 	*load = (struct sim_load){.tag = LOAD_TAG, .store = s, .done = done, .user = user, .n_parts = n};
-	load->parts = calloc(n, sizeof *load->parts);
-	load->keys = calloc(keys, sizeof *load->keys);
-	load->tiers = calloc(keys, sizeof *load->tiers);
-	bool ok = load->parts != NULL && load->keys != NULL && load->tiers != NULL &&
-		fill_keys(load, wants) &&
+	load->parts = CGN_NEW_ARRAY(struct part, n);
+	load->keys = CGN_NEW_ARRAY(struct block_key, keys);
+	load->tiers = CGN_NEW_ARRAY(uint8_t, keys);
+	bool ok = fill_keys(load, wants) &&
 		cgn_ok(kvclient_lookup(s->client, load->keys, load->n_keys, true, (struct cgn_str){0},
 			looked_up, load, &load->lookup, NULL));
 	if (!ok) {

@@ -51,7 +51,7 @@ struct sim_load_range {
 };
 struct sim_load;
 /* Look up and read the blocks of |n| ranges. |done| is called once, unless the load is freed before. False,
- * without any call: no store, no blocks, or no memory. */
+ * without any call: no store, or no blocks. */
 bool sim_load_new(struct sim_store *s, const struct sim_load_range *wants, uint32_t n,
 	void (*done)(void *user), void *user, struct sim_load **out);
 void sim_load_free(struct sim_load **take);

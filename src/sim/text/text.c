@@ -207,5 +207,5 @@ bool sim_plan_make(struct sim_text text, const struct sim_limits *lim, struct si
 			break;
 		}
 	}
-	return !seen.bad && (chain == NULL || !chain->no_memory);
+	return !seen.bad;
 }

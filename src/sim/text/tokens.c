@@ -159,65 +159,48 @@ void sim_chain_fini(struct sim_chain *c)
 	enginemodel_contents_free(&c->contents);
 }
 
-static bool grow_array(void *at, size_t n, size_t size)
-{
-	void *old;
-	memcpy(&old, at, sizeof old);
-	void *grown = reallocarray(old, n, size);
-	if (grown != NULL)
-		memcpy(at, &grown, sizeof grown);
-	return grown != NULL;
-}
-
 /* Make room for |cap| blocks in total. */
-static bool chain_grow(struct sim_chain *c, uint32_t cap)
+static void chain_grow(struct sim_chain *c, uint32_t cap)
 {
 	struct enginemodel_contents *t = c->contents;
-	bool kept = t == NULL ||
-		(grow_array(&t->tokens, (size_t)cap * c->block_tokens, sizeof *t->tokens) &&
-			grow_array(&t->digests, cap, sizeof *t->digests) &&
-			grow_array(&t->names, cap, sizeof *t->names));
-	if (!kept || !grow_array(&c->hashes, cap, sizeof *c->hashes))
-		return false;
+	if (t != NULL) {
+		t->tokens = CGN_GROWN(t->tokens, (size_t)cap * c->block_tokens);
+		t->digests = CGN_GROWN(t->digests, cap);
+		t->names = CGN_GROWN(t->names, cap);
+	}
+	c->hashes = CGN_GROWN(c->hashes, cap);
 	c->cap = cap;
-	return true;
 }
 
-static bool contents_begin(struct sim_chain *c)
+static void contents_begin(struct sim_chain *c)
 {
-	c->contents = calloc(1, sizeof *c->contents);
-	struct enginemodel_salt *salt = c->salt.n > 0 ? malloc(sizeof *salt + c->salt.n) : NULL;
-	if (c->contents == NULL || (c->salt.n > 0 && salt == NULL)) {
-		free(salt);
-		return false;
-	}
-	if (salt != NULL) {
+	c->contents = CGN_NEW(struct enginemodel_contents);
+	c->contents->model = c->model;
+	if (c->salt.n > 0) {
+		struct enginemodel_salt *salt = cgn_zeroed(1, sizeof *salt + c->salt.n, CGN_HERE);
 		*salt = (struct enginemodel_salt){.refs = 1, .n = (uint32_t)c->salt.n};
 		memcpy(salt->text, c->salt.p, c->salt.n);
+		c->contents->salt = salt;
 	}
 	c->salt = (struct cgn_str){0};
-	c->contents->salt = salt;
-	c->contents->model = c->model;
-	return true;
 }
 
 /* Add |id| to the contents of the block being filled. */
-static bool contents_add(struct sim_chain *c, uint32_t id)
+static void contents_add(struct sim_chain *c, uint32_t id)
 {
-	if (c->contents == NULL && !contents_begin(c))
-		return false;
-	if (c->n == c->cap && !chain_grow(c, c->cap == 0 ? 32 : c->cap * 2))
-		return false;
+	if (c->contents == NULL)
+		contents_begin(c);
+	if (c->n == c->cap)
+		chain_grow(c, c->cap == 0 ? 32 : c->cap * 2);
 	uint32_t *block = c->contents->tokens + (size_t)c->n * c->block_tokens;
 	block[c->in_block] = id;
 	if (c->in_block + 1 < c->block_tokens)
-		return true;
+		return;
 	/* Little-endian, as all supported hosts. */
 	struct cgn_str bytes = {(const char *)block, c->block_tokens * sizeof *block};
 	c->last = digest_chain_next(&c->last, bytes);
 	c->contents->digests[c->n] = digest_short(&c->last);
 	c->contents->names[c->n] = c->last;
-	return true;
 }
 
 static void chain_close_block(struct sim_chain *c)
@@ -226,21 +209,17 @@ static void chain_close_block(struct sim_chain *c)
 	c->digest = mix64(c->digest ^ c->part);
 	c->part = 0;
 	c->in_block = 0;
-	if (c->n == c->cap && !chain_grow(c, c->cap == 0 ? 32 : c->cap * 2)) {
-		c->no_memory = true;
-		return;
-	}
+	if (c->n == c->cap)
+		chain_grow(c, c->cap == 0 ? 32 : c->cap * 2);
 	c->hashes[c->n++] = c->root;
 }
 
 void sim_chain_add(struct sim_chain *c, uint32_t id)
 {
-	if (++c->n_tokens > c->max_tokens || c->no_memory)
+	if (++c->n_tokens > c->max_tokens)
 		return;
-	if (c->keep && !contents_add(c, id)) {
-		c->no_memory = true;
-		return;
-	}
+	if (c->keep)
+		contents_add(c, id);
 	c->part = mix_golden(c->part ^ (id + 1U));
 	c->part ^= c->part >> 29;
 	if (++c->in_block == c->block_tokens)
@@ -289,18 +268,12 @@ void sim_chain_marked(struct sim_chain *c, struct cgn_str text)
 /* Record an image, as long as kept tokens allow. */
 static void note_image(struct sim_chain *c, uint64_t hash)
 {
-	if (c->contents == NULL && !contents_begin(c)) {
-		c->no_memory = true;
-		return;
-	}
+	if (c->contents == NULL)
+		contents_begin(c);
 	struct enginemodel_contents *t = c->contents;
 	if (t->n_images == t->cap_images) {
-		uint32_t cap = t->cap_images == 0 ? 4 : t->cap_images * 2;
-		if (!grow_array(&t->images, cap, sizeof *t->images)) {
-			c->no_memory = true;
-			return;
-		}
-		t->cap_images = cap;
+		t->cap_images = t->cap_images == 0 ? 4 : t->cap_images * 2;
+		t->images = CGN_GROWN(t->images, t->cap_images);
 	}
 	t->images[t->n_images++] = (struct enginemodel_image){hash, c->n_tokens};
 }
@@ -319,13 +292,10 @@ uint64_t sim_chain_digest(const struct sim_chain *c)
 	return mix64(c->digest ^ mix64(c->part + c->n_tokens));
 }
 
-static bool contents_copy(struct sim_chain *to, const struct sim_chain *from)
+static void contents_copy(struct sim_chain *to, const struct sim_chain *from)
 {
 	const struct enginemodel_contents *old = from->contents;
-	struct enginemodel_contents *t = calloc(1, sizeof *t);
-	to->contents = t;
-	if (t == NULL || !chain_grow(to, from->n + 16))
-		return false;
+	struct enginemodel_contents *t = to->contents;
 	size_t tokens = (size_t)from->n * from->block_tokens + from->in_block;
 	memcpy(t->tokens, old->tokens, tokens * sizeof *t->tokens);
 	memcpy(t->digests, old->digests, from->n * sizeof *t->digests);
@@ -333,27 +303,21 @@ static bool contents_copy(struct sim_chain *to, const struct sim_chain *from)
 	t->model = old->model;
 	t->salt = enginemodel_salt_ref(old->salt);
 	if (old->n_images > 0) {
-		if (!grow_array(&t->images, old->n_images, sizeof *t->images))
-			return false;
+		t->images = CGN_GROWN(t->images, old->n_images);
 		memcpy(t->images, old->images, old->n_images * sizeof *t->images);
 		t->n_images = t->cap_images = old->n_images;
 	}
-	return true;
 }
 
-bool sim_chain_copy(struct sim_chain *to, const struct sim_chain *from)
+void sim_chain_copy(struct sim_chain *to, const struct sim_chain *from)
 {
 	*to = *from;
 	to->hashes = NULL;
-	to->contents = NULL;
+	to->contents = from->contents != NULL ? CGN_NEW(struct enginemodel_contents) : NULL;
 	to->cap = 0;
-	bool had = from->contents != NULL;
-	if (had ? !contents_copy(to, from) : !chain_grow(to, from->n + 16)) {
-		to->n = 0;
-		sim_chain_fini(to);
-		return false;
-	}
+	chain_grow(to, from->n + 16);
+	if (from->contents != NULL)
+		contents_copy(to, from);
 	if (from->n > 0)
 		memcpy(to->hashes, from->hashes, from->n * sizeof *from->hashes);
-	return true;
 }

@@ -57,7 +57,6 @@ struct sim_chain {
 	struct digest last;
 	uint32_t model;
 	struct cgn_str salt; /* Borrowed until the first token. */
-	bool no_memory;      /* Sticky. */
 };
 struct sim_chain_cfg {
 	struct cgn_str model, salt; /* Borrowed until the chain has its first token. */
@@ -75,7 +74,7 @@ void sim_chain_marked(struct sim_chain *c, struct cgn_str text);
 void sim_chain_image(struct sim_chain *c, struct cgn_str source);
 /* Return a digest of all tokens so far, independent of model and salt. */
 uint64_t sim_chain_digest(const struct sim_chain *c);
-/* Make an independent copy with room to grow; false when out of memory. */
-bool sim_chain_copy(struct sim_chain *to, const struct sim_chain *from);
+/* Make an independent copy with room to grow. */
+void sim_chain_copy(struct sim_chain *to, const struct sim_chain *from);
 
 uint64_t sim_hash(struct cgn_str s);

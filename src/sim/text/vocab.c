@@ -120,18 +120,12 @@ bool sim_vocab_text(const struct sim_vocab *v, uint32_t id, struct cgn_buf *out)
 	return v->texts.end[id] > from;
 }
 
-CGN_RC sim_reader_new(const struct sim_vocab *v, struct sim_reader **out, struct cgn_err *err)
+struct sim_reader *sim_reader_new(const struct sim_vocab *v)
 {
 	CGN_LIVE(v, VOCAB_TAG);
 	struct sim_reader *r = CGN_NEW(struct sim_reader);
-	*r = (struct sim_reader){.tag = READER_TAG, .v = v};
-	cgn_rc rc = tokenizer_work_new(v->tokenizer, &r->work, err);
-	if (!cgn_ok(rc)) {
-		sim_reader_free(&r);
-		return rc;
-	}
-	*out = r;
-	return CGN_OK;
+	*r = (struct sim_reader){.tag = READER_TAG, .v = v, .work = tokenizer_work_new(v->tokenizer)};
+	return r;
 }
 
 void sim_reader_free(struct sim_reader **take)

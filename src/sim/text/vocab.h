@@ -21,7 +21,7 @@ uint32_t sim_vocab_size(const struct sim_vocab *v); /* Highest id + 1. */
 bool sim_vocab_text(const struct sim_vocab *v, uint32_t id, struct cgn_buf *out);
 
 struct sim_reader; /* Tokenizer state of one thread. */
-CGN_RC sim_reader_new(const struct sim_vocab *v, struct sim_reader **out, struct cgn_err *err);
+struct sim_reader *sim_reader_new(const struct sim_vocab *v);
 void sim_reader_free(struct sim_reader **take);
 const struct sim_vocab *sim_reader_vocab(const struct sim_reader *r);
 /* Append the text that the template renders for a chat; |now| is Unix seconds. False fills |no|. */

@@ -112,11 +112,10 @@ CGN_RC vocab_texts_read(struct json_val root, uint32_t n, struct vocab_texts *ou
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {0};
 	struct json_val decoder;
 	bool byte_level = json_get(root, "decoder", &decoder) && names_byte_level(decoder);
-	struct entry *all = calloc(n > 0 ? n : 1, sizeof *all);
-	*out = (struct vocab_texts){.end = calloc(n > 0 ? n : 1, sizeof *out->end), .n = n};
-	if (all != NULL && out->end != NULL)
-		find_entries(root, all, n);
-	for (uint32_t id = 0; all != NULL && out->end != NULL && id < n; id++) {
+	struct entry *all = CGN_NEW_ARRAY(struct entry, n);
+	*out = (struct vocab_texts){.end = CGN_NEW_ARRAY(uint32_t, n), .n = n};
+	find_entries(root, all, n);
+	for (uint32_t id = 0; id < n; id++) {
 		text.n = 0;
 		if (all[id].quoted.p != NULL)
 			json_str_to((struct json_val){JSON_STRING, all[id].quoted}, &text);
@@ -128,9 +127,8 @@ CGN_RC vocab_texts_read(struct json_val root, uint32_t n, struct vocab_texts *ou
 			put_characters(cgn_buf_view(&text), &out->bytes);
 		out->end[id] = (uint32_t)out->bytes.n;
 	}
-	bool ok = all != NULL && out->end != NULL && !text.bad && !out->bytes.bad;
 	free(all);
-	if (ok)
+	if (!text.bad && !out->bytes.bad)
 		return CGN_OK;
 	vocab_texts_fini(out);
 	return CGN_FAIL(err, NO_MEMORY, "no memory for %u tokens", n);

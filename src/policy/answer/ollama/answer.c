@@ -373,13 +373,10 @@ static void body_take(struct ollama_answer *a)
 
 struct ollama_answer *ollama_answer_new(enum ollama_api api, bool stream, struct cgn_str model)
 {
-	struct ollama_answer *a = calloc(1, sizeof *a);
 	char *copy = cgn_str_dupz(model);
-	if (a == NULL || copy == NULL) {
-		free(a);
-		free(copy);
+	if (copy == NULL)
 		return NULL;
-	}
+	struct ollama_answer *a = CGN_NEW(struct ollama_answer);
 	a->tag = OLLAMA_ANSWER_TAG;
 	a->api = api;
 	a->stream = stream;

@@ -122,12 +122,9 @@ static struct ollama_call *call_new(struct ollama_answer *a, uint64_t index)
 {
 	if (a->n_calls == OLLAMA_CALLS_MAX)
 		return NULL;
-	struct ollama_call *v = realloc(a->calls, (a->n_calls + 1) * sizeof *v);
-	if (v == NULL)
-		return NULL;
-	a->calls = v;
-	v[a->n_calls] = (struct ollama_call){.index = index, .arguments.limit = OLLAMA_TEXT_MAX};
-	return &v[a->n_calls++];
+	a->calls = CGN_GROWN(a->calls, a->n_calls + 1);
+	a->calls[a->n_calls] = (struct ollama_call){.index = index, .arguments.limit = OLLAMA_TEXT_MAX};
+	return &a->calls[a->n_calls++];
 }
 
 static bool is_other(const struct cgn_buf *known, struct json_val told)

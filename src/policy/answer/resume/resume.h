@@ -56,7 +56,7 @@ const char *resume_lost_text(const char *why);
 const char *resume_refusal(enum prompt_api api, struct json_val body);
 
 struct resume;
-/* Create the state for the answer to |body|, which is not kept. Return NULL when there is no memory. */
+/* Create the state for the answer to |body|, which is not kept. */
 struct resume *resume_new(enum prompt_api api, struct json_val body);
 /* Return true if |body| asks for temperature 0. */
 bool resume_is_greedy(struct json_val body);

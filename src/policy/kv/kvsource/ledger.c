@@ -99,7 +99,8 @@ static CGN_RC judge_all(struct ledger *l)
 /* spots_make_room made room for the spot. */
 static struct ledger_spot *spot_make(struct ledger *l, uint64_t digest)
 {
-	CGN_MUST(l->n_spots < l->cap_spots && table_put(&l->spot_of, digest, (uint32_t)l->n_spots));
+	CGN_MUST(l->n_spots < l->cap_spots);
+	table_put(&l->spot_of, digest, (uint32_t)l->n_spots);
 	struct ledger_spot *s = spot_at(l, l->n_spots++);
 	s->digest = digest;
 	return s;
@@ -278,7 +279,8 @@ static uint64_t *copy_earlier(const struct digest *digests, uint32_t split)
 static CGN_RC block_insert(struct ledger *l, const struct ledger_block *fresh, enum block_tier tier)
 {
 	uint64_t hash = block_hash(fresh->group, fresh->shape, fresh->hash);
-	CGN_MUST(l->n_blocks < l->cap_blocks && table_put(&l->block_of, hash, (uint32_t)l->n_blocks));
+	CGN_MUST(l->n_blocks < l->cap_blocks);
+	table_put(&l->block_of, hash, (uint32_t)l->n_blocks);
 	struct ledger_block *b = &l->blocks[l->n_blocks++];
 	*b = *fresh;
 	b->refs[tier] = 1;

@@ -102,7 +102,7 @@ static void add_one(struct residency *r, uint64_t digest, residency_changed chan
 		drop_oldest(r, changed, user);
 	e = entry_of(r->unused.next);
 	e->digest = digest;
-	CGN_MUST(table_put(&r->table, digest, (uint32_t)(e - r->entry)));
+	table_put(&r->table, digest, (uint32_t)(e - r->entry));
 	entry_move(e, &r->used);
 	r->count++;
 	if (changed != NULL)

@@ -165,23 +165,22 @@ static CGN_RC selector_read(struct match_selector *to, struct cgn_str text, stru
 			 : CGN_FAIL(err, INVALID, "an empty selector fits everything: leave match[] out");
 }
 
-static CGN_RC list_make(struct exposition_match **list, struct cgn_err *err)
+static struct exposition_match *list_make(void)
 {
 	struct exposition_match *m = CGN_NEW(struct exposition_match);
-	*list = m;
 	m->data = pcre2_match_data_create(1, NULL);
 	m->limits = pcre2_match_context_create(NULL);
 	if (m->data == NULL || m->limits == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for a selector");
+		cgn_out_of_memory(sizeof *m, CGN_HERE);
 	(void)pcre2_set_match_limit(m->limits, MATCH_STEPS);
 	(void)pcre2_set_heap_limit(m->limits, MATCH_HEAP_KIB);
-	return CGN_OK;
+	return m;
 }
 
 CGN_RC exposition_match_add(struct exposition_match **list, struct cgn_str selector, struct cgn_err *err)
 {
 	if (*list == NULL)
-		CGN_TRY(list_make(list, err));
+		*list = list_make();
 	if ((*list)->n == EXPOSITION_SELECTORS)
 		return CGN_FAIL(err, INVALID, "more than %d match[]", EXPOSITION_SELECTORS);
 	struct match_selector *s = CGN_NEW(struct match_selector);

@@ -149,10 +149,10 @@ static CGN_RC node_new(struct cluster *c, const Cognitora__V1__Node *info, bool 
 	n->tag = CLUSTER_NODE_TAG;
 	cgn_list_init(&n->link);
 	cgn_list_init(&n->by_state);
-	n->member_id = strdup(info->id);
-	n->address = strdup(info->address);
+	n->member_id = cgn_str_dupz(cgn_str_of(info->id));
+	n->address = cgn_str_dupz(cgn_str_of(info->address));
 	n->info = proto_node_dup(info);
-	if (n->member_id == NULL || n->address == NULL || n->info == NULL) {
+	if (n->info == NULL) {
 		node_free(n);
 		return CGN_FAIL(err, NO_MEMORY, "node %s: out of memory", info->id);
 	}
@@ -183,11 +183,8 @@ static CGN_RC info_replace(struct cluster_node *n, const Cognitora__V1__Node *in
 static CGN_RC node_moved(struct cluster *c, struct cluster_node *n, const Cognitora__V1__Node *info,
 	struct cluster_orders *out, struct cgn_err *err)
 {
-	char *address = strdup(info->address);
-	if (address == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "node %s: out of memory", info->id);
 	free(n->address);
-	n->address = address;
+	n->address = cgn_str_dupz(cgn_str_of(info->address));
 	n->heard = false;
 	out->watch = WATCH_AGAIN;
 	out->publish = true;

@@ -416,11 +416,11 @@ CGN_RC cluster_view_new(const struct cluster *c, view_name_fn name_of, const voi
 {
 	struct cluster_view *v = CGN_NEW(struct cluster_view);
 	size_t n = pairs_count(c);
-	struct pair *pairs = CGN_NEW_ARRAY(struct pair, n);
+	struct pair *pairs = malloc((n + 1) * sizeof *pairs);
 	v->tag = VIEW_TAG;
 	atomic_init(&v->refs, 1);
 	cgn_arena_init(&v->arena, VIEW_LIMIT);
-	bool made = nodes_fill(v, c);
+	bool made = pairs != NULL && nodes_fill(v, c);
 	if (made) {
 		CGN_MUST(pairs_fill(v, c, name_of, arg, pairs) == n);
 		qsort(pairs, n, sizeof *pairs, pair_order);

@@ -83,7 +83,7 @@ static struct session *session_add(struct sessions *s, const struct session_name
 	*e = (struct session){.key = key, .began = now, .served_at = now};
 	text_keep(e->tenant, name->tenant);
 	(void)cgn_str_copyz(e->id, sizeof e->id, name->id);
-	CGN_MUST(table_put(&s->table, key, (uint32_t)(e - s->all)));
+	table_put(&s->table, key, (uint32_t)(e - s->all));
 	cgn_list_push_front(&s->used, &e->use);
 	return e;
 }

@@ -37,25 +37,19 @@ struct promptcache {
 	struct promptcache_stats stats;
 };
 
-CGN_RC promptcache_new(size_t budget_bytes, struct promptcache **out, struct cgn_err *err)
+struct promptcache *promptcache_new(size_t budget_bytes)
 {
-	struct promptcache *c = calloc(1, sizeof *c);
+	struct promptcache *c = CGN_NEW(struct promptcache);
 	size_t n = 1;
 	while (n < budget_bytes / BYTES_PER_BUCKET && n < BUCKETS_MAX)
 		n *= 2;
-	if (c != NULL)
-		c->buckets = calloc(n, sizeof(struct promptcache_entry *));
-	if (c == NULL || c->buckets == NULL) {
-		free(c);
-		return CGN_FAIL(err, NO_MEMORY, "prompt cache of %zu bytes: out of memory", budget_bytes);
-	}
+	c->buckets = CGN_NEW_ARRAY(struct promptcache_entry *, n);
 	c->tag = CACHE_TAG;
 	c->n_buckets = n;
 	c->budget = budget_bytes;
 	c->stats.bytes = n * sizeof(struct promptcache_entry *);
 	cgn_list_init(&c->use);
-	*out = c;
-	return CGN_OK;
+	return c;
 }
 
 static struct promptcache_entry *of_use(struct cgn_link *l)

@@ -27,8 +27,8 @@ struct promptcache_stats {
 struct promptcache;
 struct promptcache_entry; /* Borrowed until the next put. */
 
-/* |budget_bytes| 0: nothing is cached. Fails with CGN_NO_MEMORY. */
-CGN_RC promptcache_new(size_t budget_bytes, struct promptcache **out, struct cgn_err *err);
+/* |budget_bytes| 0: nothing is cached. */
+struct promptcache *promptcache_new(size_t budget_bytes);
 void promptcache_free(struct promptcache **take);
 struct promptcache_stats promptcache_stats(const struct promptcache *c);
 

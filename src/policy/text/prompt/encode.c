@@ -20,19 +20,11 @@ static struct promptcache_key short_key(const struct digest *d)
 	return key;
 }
 
-static bool segments_grow(struct encode *e)
+static void segments_grow(struct encode *e)
 {
-	size_t cap = e->cap > 0 ? 2 * e->cap : 16;
-	struct prompt_encode_segment *segments = realloc(e->segments, cap * sizeof *segments);
-	if (segments != NULL)
-		e->segments = segments;
-	struct promptcache_key *keys = realloc(e->keys, cap * sizeof *keys);
-	if (keys != NULL)
-		e->keys = keys;
-	if (segments == NULL || keys == NULL)
-		return false;
-	e->cap = cap;
-	return true;
+	e->cap = e->cap > 0 ? 2 * e->cap : 16;
+	e->segments = CGN_GROWN(e->segments, e->cap);
+	e->keys = CGN_GROWN(e->keys, e->cap);
 }
 
 enum closing {
@@ -41,11 +33,11 @@ enum closing {
 	CLOSE_OPEN /* No key, because caching the state is not worth it. */
 };
 
-static bool close_segment(struct planner *p, size_t start, size_t end, int medium, enum closing how)
+static void close_segment(struct planner *p, size_t start, size_t end, int medium, enum closing how)
 {
 	struct encode *e = p->e;
-	if (e->n_segments == e->cap && !segments_grow(e))
-		return false;
+	if (e->n_segments == e->cap)
+		segments_grow(e);
 	e->segments[e->n_segments] =
 		(struct prompt_encode_segment){.start = start, .end = end, .medium = medium};
 	if (how != CLOSE_OPEN) {
@@ -58,11 +50,10 @@ static bool close_segment(struct planner *p, size_t start, size_t end, int mediu
 		e->keys[e->n_keys++] = short_key(&p->last);
 	}
 	e->n_segments++;
-	return true;
 }
 
 /* Plan one piece of text with |medium| before it. |cuts| ascend and are relative to the piece. */
-static bool plan_piece(struct planner *p, size_t start, size_t end, int medium, bool last, const size_t *cuts,
+static void plan_piece(struct planner *p, size_t start, size_t end, int medium, bool last, const size_t *cuts,
 	size_t n_cuts)
 {
 	size_t from = start;
@@ -70,15 +61,12 @@ static bool plan_piece(struct planner *p, size_t start, size_t end, int medium, 
 		size_t at = start + cuts[i];
 		if (at - from < ENCODE_SEGMENT || at == end)
 			continue;
-		if (!close_segment(p, from, at, medium, CLOSE_AT_CUT))
-			return false;
+		close_segment(p, from, at, medium, CLOSE_AT_CUT);
 		from = at;
 		medium = -1;
 	}
-	if (!last)
-		return close_segment(p, from, end, medium, CLOSE_AT_CUT);
 	bool worth = end - from >= ENCODE_SEGMENT && !p->e->cut;
-	return close_segment(p, from, end, medium, worth ? CLOSE_WHOLE : CLOSE_OPEN);
+	close_segment(p, from, end, medium, !last ? CLOSE_AT_CUT : worth ? CLOSE_WHOLE : CLOSE_OPEN);
 }
 
 /* Return the offset of the medium's mark after |from|, or the text's end when there is none. */
@@ -96,7 +84,7 @@ static size_t mark_of(struct cgn_str text, size_t from, const struct digest *med
 	return at != NULL ? (size_t)(at - text.p) : text.n;
 }
 
-static bool segments_plan(struct planner *p, size_t n_media, size_t *cuts)
+static void segments_plan(struct planner *p, size_t n_media, size_t *cuts)
 {
 	struct encode *e = p->e;
 	size_t start = 0;
@@ -106,13 +94,11 @@ static bool segments_plan(struct planner *p, size_t n_media, size_t *cuts)
 		size_t n = tokenizer_cuts(e->tokenizer, piece, cuts, CUTS_MAX);
 		if (n == CUTS_MAX)
 			n = 0; /* The first ids may be missing, and all keys depend on them. */
-		if (!plan_piece(p, start, end, (int)m - 1, m == n_media, cuts, n))
-			return false;
+		plan_piece(p, start, end, (int)m - 1, m == n_media, cuts, n);
 		start = end + PROMPT_MEDIUM_TEXT <= e->text.n && m < n_media && end < e->text.n
 			? end + PROMPT_MEDIUM_TEXT
 			: end;
 	}
-	return true;
 }
 
 /* Return the front of a text whose chain can't be longer, cut at a character's edge. */
@@ -126,7 +112,7 @@ static struct cgn_str front_of(struct cgn_str text, size_t max_ids)
 	return (struct cgn_str){text.p, n};
 }
 
-CGN_RC prompt_encode_open(struct encode *e, const struct prompt_encode_ask *ask, struct cgn_err *err)
+void prompt_encode_open(struct encode *e, const struct prompt_encode_ask *ask)
 {
 	struct cgn_str front = front_of(ask->text, ask->max_ids);
 	*e = (struct encode){
@@ -139,11 +125,9 @@ CGN_RC prompt_encode_open(struct encode *e, const struct prompt_encode_ask *ask,
 	};
 	struct planner p = {.e = e,
 		.last = digest_keyed(&ask->root, ask->specials ? CGN_STR("specials") : CGN_STR("text"))};
-	size_t *cuts = malloc(CUTS_MAX * sizeof *cuts);
-	bool made = cuts != NULL && segments_plan(&p, ask->n_media, cuts);
+	size_t *cuts = CGN_GROWN((size_t *)NULL, CUTS_MAX); /* Not cleared: few entries are used. */
+	segments_plan(&p, ask->n_media, cuts);
 	free(cuts);
-	return made ? CGN_OK
-		    : CGN_FAIL(err, NO_MEMORY, "no memory to cut a prompt of %zu bytes", ask->text.n);
 }
 
 void prompt_encode_close(struct encode *e)

@@ -47,8 +47,8 @@ struct prompt_encode_ask {
 	size_t n_media;
 	size_t max_ids; /* Maximum of ids in the chain. */
 };
-/* Fails with CGN_NO_MEMORY. Call prompt_encode_close in either case. */
-CGN_RC prompt_encode_open(struct encode *e, const struct prompt_encode_ask *ask, struct cgn_err *err);
+/* Call prompt_encode_close afterwards. */
+void prompt_encode_open(struct encode *e, const struct prompt_encode_ask *ask);
 void prompt_encode_close(struct encode *e);
 /* Set |chain|, just started, to the cached state. Return the bytes left to tokenise. */
 size_t prompt_encode_resume(struct encode *e, struct promptcache *cache, struct prefix_tokens *chain);

@@ -258,9 +258,7 @@ cgn_rc template_render(const struct template *t, const struct template_ask *ask,
 	struct cgn_err *err)
 {
 	CGN_LIVE(t, TEMPLATE_TAG);
-	struct vm *vm = malloc(sizeof *vm);
-	if (vm == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory to render the chat template");
+	struct vm *vm = CGN_NEW(struct vm);
 	bool was_bad = out->bad;
 	*vm = (struct vm){.t = t, .ask = ask, .out = out, .out_base = out->n, .err = err, .rc = CGN_OK};
 	vm->out_max = ask->max_output != 0 ? ask->max_output : DEFAULT_OUTPUT;

@@ -202,9 +202,8 @@ static CGN_RC tok_load_added(struct tok_loader *l, struct json_val list)
 		return CGN_FAIL(l->err, NO_MEMORY, "added_tokens: out of memory");
 	struct tok_scratch s = {0};
 	struct tok_matcher m = {0};
-	cgn_rc rc = tok_matcher_init(&m);
-	if (cgn_ok(rc))
-		rc = each_added(l, list, &s, &m);
+	tok_matcher_init(&m);
+	cgn_rc rc = each_added(l, list, &s, &m);
 	tok_matcher_fini(&m);
 	tok_scratch_fini(&s);
 	CGN_TRY(rc);

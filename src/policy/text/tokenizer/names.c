@@ -77,7 +77,7 @@ CGN_RC tok_names_put(struct tok_names *s, struct cgn_str name, uint32_t id)
 	}
 	if (s->n == s->cap)
 		CGN_TRY(tok_names_reserve(s, 2 * s->cap + 64));
-	CGN_MUST(table_put(&s->table, hash, (uint32_t)s->n));
+	table_put(&s->table, hash, (uint32_t)s->n);
 	s->v[s->n++] = (struct tok_name){(uint32_t)s->text.n, (uint32_t)name.n, id};
 	cgn_buf_str(&s->text, name);
 	return s->text.bad ? CGN_RC_OF(CGN_NO_MEMORY) : CGN_OK;

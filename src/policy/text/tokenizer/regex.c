@@ -391,7 +391,7 @@ static CGN_RC regex_compile(struct cgn_str pattern, const char *at, struct tok_r
 	PCRE2_UCHAR why[120];
 	pcre2_compile_context *c = pcre2_compile_context_create(NULL);
 	if (c == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "out of memory");
+		cgn_out_of_memory(sizeof c, CGN_HERE);
 	(void)pcre2_set_newline(c, PCRE2_NEWLINE_LF);
 	(void)pcre2_set_parens_nest_limit(c, GROUPS_MAX);
 	out->code = pcre2_compile((PCRE2_SPTR)pattern.p, pattern.n,
@@ -454,19 +454,18 @@ size_t tok_regex_bytes(const struct tok_regex *re)
 	return size + jit;
 }
 
-CGN_RC tok_matcher_init(struct tok_matcher *m)
+void tok_matcher_init(struct tok_matcher *m)
 {
 	m->data = pcre2_match_data_create(1, NULL);
 	m->limits = pcre2_match_context_create(NULL);
 	m->stack = pcre2_jit_stack_create(32 << 10, STACK_MAX, NULL); /* NULL without JIT. */
 	if (m->data == NULL || m->limits == NULL)
-		return CGN_RC_OF(CGN_NO_MEMORY);
+		cgn_out_of_memory(sizeof *m, CGN_HERE);
 	(void)pcre2_set_match_limit(m->limits, MATCH_LIMIT);
 	(void)pcre2_set_depth_limit(m->limits, MATCH_LIMIT);
 	(void)pcre2_set_heap_limit(m->limits, HEAP_LIMIT_KIB);
 	if (m->stack != NULL)
 		pcre2_jit_stack_assign(m->limits, NULL, m->stack);
-	return CGN_OK;
 }
 
 void tok_matcher_fini(struct tok_matcher *m)

@@ -146,23 +146,17 @@ static void *align_up(void *p, size_t alignment)
 	return (char *)p + (alignment - (uintptr_t)p % alignment) % alignment;
 }
 
-CGN_RC tokenizer_work_new(const struct tokenizer *t, struct tokenizer_work **out, struct cgn_err *err)
+struct tokenizer_work *tokenizer_work_new(const struct tokenizer *t)
 {
 	struct tokenizer_work *w = CGN_NEW(struct tokenizer_work);
 	w->tag = WORK_TAG;
 	w->t = t;
-	/* malloc instead of aligned_alloc: before glibc 2.38 a freed aligned block is too small for the next
+	/* Not aligned_alloc: before glibc 2.38 a freed aligned block is too small for the next
 	 * one, and a process that makes one work after another grows without end. */
-	w->cache_memory = malloc(TOKENIZER_WORK_BYTES + sizeof *w->cache);
+	w->cache_memory = CGN_NEW_ARRAY(char, TOKENIZER_WORK_BYTES + sizeof *w->cache);
 	w->cache = align_up(w->cache_memory, sizeof *w->cache);
-	if (w->cache_memory == NULL || !cgn_ok(tok_matcher_init(&w->matcher))) {
-		tokenizer_work_free(&w);
-		return CGN_FAIL(err, NO_MEMORY, "out of memory for a word cache of %zu bytes",
-			TOKENIZER_WORK_BYTES);
-	}
-	memset(w->cache, 0, TOKENIZER_WORK_BYTES);
-	*out = w;
-	return CGN_OK;
+	tok_matcher_init(&w->matcher);
+	return w;
 }
 
 void tokenizer_work_free(struct tokenizer_work **take)

@@ -49,7 +49,7 @@ void tokenizer_free(struct tokenizer **take);
 
 /* Scratch memory and word cache of one thread, for one tokenizer, which must outlive it. */
 struct tokenizer_work;
-CGN_RC tokenizer_work_new(const struct tokenizer *t, struct tokenizer_work **out, struct cgn_err *err);
+struct tokenizer_work *tokenizer_work_new(const struct tokenizer *t);
 void tokenizer_work_free(struct tokenizer_work **take);
 
 struct tokenizer_ids {

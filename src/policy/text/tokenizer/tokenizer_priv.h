@@ -57,7 +57,7 @@ CGN_RC tok_regex_make(struct cgn_str pattern, const char *at, struct tok_regex *
 CGN_RC tok_regex_own(struct cgn_str pattern, struct tok_regex *out, struct cgn_err *err);
 void tok_regex_fini(struct tok_regex *re);
 size_t tok_regex_bytes(const struct tok_regex *re);
-CGN_RC tok_matcher_init(struct tok_matcher *m);
+void tok_matcher_init(struct tok_matcher *m);
 void tok_matcher_fini(struct tok_matcher *m);
 /* Find the next match at or behind |from|; *end == 0: there is none. TOO_LARGE: the match limit was
  * reached. */

@@ -139,9 +139,10 @@ void billing_report_free(struct billing_report **take)
 static struct report_line *line_new(struct billing_report *r, uint64_t hour, struct cgn_str name,
 	uint64_t hash)
 {
-	r->full = r->n == BILLING_LINES || !table_put(&r->table, hash, (uint32_t)r->n);
+	r->full = r->n == BILLING_LINES;
 	if (r->full)
 		return NULL;
+	table_put(&r->table, hash, (uint32_t)r->n);
 	if (r->n == r->cap) {
 		r->cap = r->cap > 0 ? 2 * r->cap : 256;
 		r->lines = CGN_GROWN(r->lines, r->cap);

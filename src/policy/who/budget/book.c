@@ -92,9 +92,9 @@ struct budget_account *budget_book_make(struct budget_book *b, struct cgn_str na
 	struct budget_account *a = account_find(b, name);
 	if (a != NULL)
 		return a;
-	if (name.n == 0 || name.n > BUDGET_NAME_MAX || b->n == BUDGET_ACCOUNTS ||
-		!table_put(&b->table, name_hash(name), (uint32_t)b->n))
+	if (name.n == 0 || name.n > BUDGET_NAME_MAX || b->n == BUDGET_ACCOUNTS)
 		return NULL;
+	table_put(&b->table, name_hash(name), (uint32_t)b->n);
 	if (b->n == b->cap)
 		book_grow(b);
 	a = &b->accounts[b->n++];

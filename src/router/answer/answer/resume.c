@@ -61,18 +61,11 @@ void gw_resume_open(struct gw_req *r, struct json_val body)
 		r->answer.unresumable = RESUME_LACKS_GREEDY;
 	if (r->answer.unresumable != NULL)
 		return;
-	struct gw_resume *z = calloc(1, sizeof *z);
-	struct resume *s = resume_new(api, body);
-	if (z == NULL || s == NULL) {
-		free(z);
-		resume_free(&s);
-		r->answer.unresumable = RESUME_LACKS_MEMORY;
-		return;
-	}
+	struct gw_resume *z = CGN_NEW(struct gw_resume);
 	z->tag = GW_RESUME_TAG;
-	z->s = s;
+	z->s = resume_new(api, body);
 	if (exact)
-		resume_repeat(s);
+		resume_repeat(z->s);
 	r->answer.resume = z;
 }
 

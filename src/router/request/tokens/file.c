@@ -95,15 +95,12 @@ static struct tokenizer_work *encoder_get(struct gw_worker *w, struct gw_tokeniz
 		if (t->encoders[i].tokenizers == tokenizers)
 			return t->encoders[i].work;
 	encoders_sweep(w);
-	struct tokens_encoder *v = realloc(t->encoders, (t->n_encoders + 1) * sizeof *v);
-	if (v == NULL)
-		return NULL;
-	t->encoders = v;
-	v[t->n_encoders] = (struct tokens_encoder){.tokenizers = tokenizers};
-	if (!cgn_ok(tokenizer_work_new(tokenizers->tokenizer, &v[t->n_encoders].work, NULL)))
-		return NULL;
+	t->encoders = CGN_GROWN(t->encoders, t->n_encoders + 1);
+	struct tokens_encoder *v = &t->encoders[t->n_encoders++];
+	*v = (struct tokens_encoder){.tokenizers = tokenizers,
+		.work = tokenizer_work_new(tokenizers->tokenizer)};
 	gw_tokenizer_set_ref(tokenizers);
-	return v[t->n_encoders++].work;
+	return v->work;
 }
 
 /* ---- text ---- */
@@ -200,7 +197,8 @@ static const char *encode_plan(struct gw_req *r, struct tokens_job *j)
 		.n_media = p->p.n_media,
 		.max_ids = cap * p->block_tokens,
 	};
-	return cgn_ok(prompt_encode_open(&j->e, &ask, NULL)) ? NULL : PROMPT_LACKS_MEMORY;
+	prompt_encode_open(&j->e, &ask);
+	return NULL;
 }
 
 static void encode_end(struct gw_req *r, struct tokens_job *j)
@@ -216,11 +214,10 @@ static void encode_end(struct gw_req *r, struct tokens_job *j)
 static void on_pool(void *arg)
 {
 	struct tokens_job *j = arg;
-	struct tokenizer_work *work = NULL;
 	if (atomic_load_explicit(&j->abandoned, memory_order_relaxed))
 		return;
-	if (cgn_ok(tokenizer_work_new(j->tokenizers->tokenizer, &work, &j->err)) &&
-		cgn_ok(prompt_encode_run(&j->e, work, &j->err)))
+	struct tokenizer_work *work = tokenizer_work_new(j->tokenizers->tokenizer);
+	if (cgn_ok(prompt_encode_run(&j->e, work, &j->err)))
 		j->err.code = CGN_FINE;
 	tokenizer_work_free(&work);
 }
@@ -238,10 +235,7 @@ static void on_pooled(void *arg)
 
 static void encode_here(struct gw_req *r, struct tokens_job *j)
 {
-	struct tokenizer_work *work = encoder_get(r->w, j->tokenizers);
-	if (work == NULL)
-		j->err.code = CGN_NO_MEMORY;
-	else if (cgn_ok(prompt_encode_run(&j->e, work, &j->err)))
+	if (cgn_ok(prompt_encode_run(&j->e, encoder_get(r->w, j->tokenizers), &j->err)))
 		j->err.code = CGN_FINE;
 	encode_end(r, j);
 }

@@ -28,7 +28,7 @@ enum gw_tokens_mode gw_tokens_mode_of(const struct gw_model *row, const struct v
 
 /* ---- state of a worker ---- */
 
-CGN_RC gw_tokens_open(struct gw_worker *w, size_t cache_bytes, struct cgn_err *err)
+void gw_tokens_open(struct gw_worker *w, size_t cache_bytes)
 {
 	struct gw_tokens_worker *t = CGN_NEW(struct gw_tokens_worker);
 	w->tokens = t;
@@ -41,7 +41,7 @@ CGN_RC gw_tokens_open(struct gw_worker *w, size_t cache_bytes, struct cgn_err *e
 	for (unsigned i = 0; i < GW_TOKENS_MODES; i++)
 		t->seconds[i] =
 			METRIC_OF(t->telemetry, PROMPT_SECONDS, gw_tokens_text((enum gw_tokens_mode)i));
-	return promptcache_new(cache_bytes, &t->cache, err);
+	t->cache = promptcache_new(cache_bytes);
 }
 
 void gw_tokens_close(struct gw_worker *w)

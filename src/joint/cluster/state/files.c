@@ -3,7 +3,6 @@
  * All are read at the start; afterwards only the router writes them that holds the place (place.c). The thread pool
  * writes: the loop waits for no disk. */
 #include <errno.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include "base/log/log.h"
@@ -21,8 +20,8 @@ static void cordons_take(const struct state_files *f, struct state_watch *s, str
 		if (line.n == 0)
 			continue;
 		if (!proto_node_id_ok(line) || s->cordons.n >= STATE_MAX_NODES) {
-			cgn_log_limited(WARN, "state.cordon_ignored", F_STR("file", f->cordons),
-				F_STRN("line", line));
+			cgn_log_limited(WARN, "state.cordon_ignored",
+				F_STR("file", statefile_path(f->cordons)), F_STRN("line", line));
 			continue;
 		}
 		(void)cgn_str_copyz(id, sizeof id, line);
@@ -45,7 +44,7 @@ static void cordon_tell(struct state_watch *s, const char *id)
 static void warn_if_emptied(const struct state_files *f, const struct cgn_buf *text)
 {
 	if (text->n == 0)
-		cgn_log(WARN, "state.cordons_empty", F_STR("file", f->cordons),
+		cgn_log(WARN, "state.cordons_empty", F_STR("file", statefile_path(f->cordons)),
 			F_STR("then",
 				"no node counts as cordoned; cordon them again if the file was emptied"));
 }
@@ -54,7 +53,7 @@ static void warn_if_emptied(const struct state_files *f, const struct cgn_buf *t
 static bool cordons_read(const struct state_files *f, struct cgn_buf *text)
 {
 	struct cgn_err why;
-	cgn_rc rc = disk_read_file(f->cordons, CORDONS_MAX_BYTES, text, &why);
+	cgn_rc rc = disk_read_file(statefile_path(f->cordons), CORDONS_MAX_BYTES, text, &why);
 	if (cgn_ok(rc))
 		warn_if_emptied(f, text);
 	if (cgn_ok(rc) || rc.code == CGN_NOT_FOUND)
@@ -65,14 +64,14 @@ static bool cordons_read(const struct state_files *f, struct cgn_buf *text)
 }
 
 /* Log a warning only: without a cordon or a policy there is nothing to write. */
-static void warn_unless_writable(const struct state_files *f)
+static void warn_unless_writable(const char *dir)
 {
 	struct cgn_err err;
-	if (!cgn_ok(disk_mkdirs(f->dir, 0755, &err)))
-		cgn_log(WARN, "state.dir_not_writable", F_STR("dir", f->dir), F_STR("why", err.msg),
+	if (!cgn_ok(disk_mkdirs(dir, 0755, &err)))
+		cgn_log(WARN, "state.dir_not_writable", F_STR("dir", dir), F_STR("why", err.msg),
 			F_STR("then", "cordons, policies and wanted models cannot be stored"));
-	else if (access(f->dir, W_OK) != 0)
-		cgn_log(WARN, "state.dir_not_writable", F_STR("dir", f->dir), F_STR("why", strerror(errno)),
+	else if (access(dir, W_OK) != 0)
+		cgn_log(WARN, "state.dir_not_writable", F_STR("dir", dir), F_STR("why", strerror(errno)),
 			F_STR("then", "cordons, policies and wanted models cannot be stored"));
 }
 
@@ -86,15 +85,17 @@ static void warn_unless_own(struct state_watch *s)
 				"this router reads the cordons and documents there, and refuses to change them"));
 }
 
-static CGN_RC document_open(const struct state_files *f, struct state_watch *s, enum state_document d,
+static CGN_RC document_open(struct state_files *f, const char *dir, enum state_document d,
 	struct cgn_err *err)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf path = {.n = 0};
-	struct state_text *t = &s->documents[d];
-	cgn_buf_fmt(&path, "%s/%s.%s", f->dir, s->cluster, state_document_name(d));
+	struct state_text *t = &f->s->documents[d];
+	cgn_buf_fmt(&path, "%s/%s.%s", dir, f->s->cluster, state_document_name(d));
 	t->where = cgn_str_dupz(cgn_buf_view(&path));
 	if (path.bad || t->where == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "no memory for the documents of operators");
+	f->documents[d].f = f;
+	CGN_TRY(statefile_open(f->s->loop, t->where, state_document_title(d), &f->documents[d].file, err));
 	if (!state_document_read(t->where, d, &t->text))
 		t->text.n = 0;
 	return CGN_OK;
@@ -105,17 +106,16 @@ CGN_RC state_files_open(struct state_files *f, struct state_watch *s, const stru
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf path = {.n = 0};
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {.n = 0};
-	cgn_buf_fmt(&path, "%s/%s.cordons", cfg->cluster.state_dir, s->cluster);
-	f->dir = cgn_str_dupz(cgn_str_of(cfg->cluster.state_dir));
-	f->cordons = cgn_str_dupz(cgn_buf_view(&path));
-	if (path.bad || f->dir == NULL || f->cordons == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for the cordons");
-	warn_unless_writable(f);
+	const char *dir = cfg->cluster.state_dir;
+	cgn_buf_fmt(&path, "%s/%s.cordons", dir, s->cluster);
+	f->s = s;
+	CGN_TRY(statefile_open(s->loop, cgn_buf_z(&path), "cordons", &f->cordons, err));
+	warn_unless_writable(dir);
 	warn_unless_own(s);
 	(void)cordons_read(f, &text);
 	cordons_take(f, s, cgn_buf_view(&text), cordon_add);
 	for (size_t d = 0; d < STATE_DOCUMENTS; d++)
-		CGN_TRY(document_open(f, s, (enum state_document)d, err));
+		CGN_TRY(document_open(f, dir, (enum state_document)d, err));
 	return CGN_OK;
 }
 
@@ -146,148 +146,97 @@ bool state_files_hold(struct state_files *f, struct state_watch *s, struct cgn_e
 	return true;
 }
 
-CGN_RC state_file_write(const char *dir, const char *file, struct cgn_str text, mode_t mode,
-	struct cgn_err *err)
+void state_files_failed(struct state_request *rq, const struct cgn_err *why)
 {
-	struct cgn_err why;
-	cgn_rc rc = disk_mkdirs(dir, 0755, &why);
-	if (cgn_ok(rc))
-		rc = disk_write_file_atomic(file, text, mode, &why);
-	if (cgn_ok(rc))
-		return rc;
-	return CGN_FAIL(err, STORAGE,
-		"cannot be stored: %s; set cluster.state_dir to a folder that the router may write", why.msg);
+	(void)CGN_FAIL_AS(&rq->err, CGN_STORAGE,
+		"cannot be stored: %s; set cluster.state_dir to a folder that the router may write",
+		why->msg);
 }
 
 /* ---- cordons ---- */
 
-/* Cordons that are written together, on the thread pool: the loop waits for no disk. */
-struct cordons_write {
-	struct state_files *f; /* NULL: the backend was closed meanwhile, and |rq| is gone. */
+/* Find the last request of the write that is under way about |id|; NULL: there is none. */
+static const struct state_request *request_about(struct state_watch *s, const char *id)
+{
+	const struct state_request *last = NULL;
+	cgn_list_each (it, &s->requests) {
+		const struct state_request *rq = CGN_CONTAINER(it, struct state_request, link);
+		if (rq->writing && strcmp(rq->id, id) == 0)
+			last = rq;
+	}
+	return last;
+}
+
+struct cordons_text {
 	struct state_watch *s;
-	struct state_request **rq;
-	size_t n;
 	struct cgn_buf text;
-	char *dir, *file; /* owned */
-	int place;        /* Holds the place until the write is over; -1: not held. */
-	cgn_rc rc;
-	struct cgn_err err;
 };
-
-static void cordons_free(struct cordons_write *w)
-{
-	if (w == NULL)
-		return;
-	cgn_buf_fini(&w->text);
-	state_place_drop(w->place);
-	free(w->rq);
-	free(w->dir);
-	free(w->file);
-	free(w);
-}
-
-/* Find the last request of the write about |id|; NULL: there is none. */
-static const struct state_request *request_about(const struct cordons_write *w, const char *id)
-{
-	for (size_t i = w->n; i-- > 0;)
-		if (strcmp(w->rq[i]->id, id) == 0)
-			return w->rq[i];
-	return NULL;
-}
 
 static void cordon_put(void *arg, struct roster_entry *e)
 {
-	struct cordons_write *w = arg;
-	if (request_about(w, e->id) == NULL)
-		cgn_buf_fmt(&w->text, "%s\n", e->id);
+	struct cordons_text *t = arg;
+	if (request_about(t->s, e->id) == NULL)
+		cgn_buf_fmt(&t->text, "%s\n", e->id);
 }
 
-static void cordons_put(struct cordons_write *w)
+/* Return the file after the requests of the write. */
+static struct cgn_buf cordons_text(struct state_watch *s)
 {
-	roster_each(&w->s->cordons, cordon_put, w);
-	for (size_t i = 0; i < w->n; i++)
-		if (w->rq[i]->on && request_about(w, w->rq[i]->id) == w->rq[i])
-			cgn_buf_fmt(&w->text, "%s\n", w->rq[i]->id);
-	if (w->text.n == 0)
-		cgn_buf_putz(&w->text,
-			"\n"); /* Without it the next start warns of a file that was emptied. */
-}
-
-static void cordons_run(void *arg)
-{
-	struct cordons_write *w = arg;
-	w->rc = state_file_write(w->dir, w->file, cgn_buf_view(&w->text), 0644, &w->err);
-}
-
-static void cordons_next(struct state_files *f, struct state_watch *s);
-
-static void cordons_done(void *arg)
-{
-	struct cordons_write *w = arg;
-	struct state_files *f = w->f;
-	struct state_watch *s = w->s;
-	for (size_t i = 0; f != NULL && i < w->n; i++) {
-		w->rq[i]->err = w->err;
-		if (cgn_ok(w->rc))
-			state_cordon_seen(s, w->rq[i]->id, w->rq[i]->on);
-		state_request_ready(s, w->rq[i]);
-	}
-	cordons_free(w);
-	if (f == NULL)
-		return;
-	f->writing = NULL;
-	cordons_next(f, s);
-}
-
-/* Return the write of all requests that wait; NULL: no memory. */
-static struct cordons_write *cordons_collect(struct state_files *f, struct state_watch *s, size_t n)
-{
-	struct cordons_write *w = CGN_NEW(struct cordons_write);
-	*w = (struct cordons_write){.f = f,
-		.s = s,
-		.place = state_place_share(&s->place),
-		.rq = calloc(n, sizeof(struct state_request *)),
-		.dir = cgn_str_dupz(cgn_str_of(f->dir)),
-		.file = cgn_str_dupz(cgn_str_of(f->cordons))};
+	struct cordons_text t = {.s = s};
+	roster_each(&s->cordons, cordon_put, &t);
 	cgn_list_each (it, &s->requests) {
-		struct state_request *rq = CGN_CONTAINER(it, struct state_request, link);
-		if (w->rq != NULL && rq->id[0] != '\0' && !rq->ready)
-			w->rq[w->n++] = rq;
+		const struct state_request *rq = CGN_CONTAINER(it, struct state_request, link);
+		if (rq->writing && rq->on && request_about(s, rq->id) == rq)
+			cgn_buf_fmt(&t.text, "%s\n", rq->id);
 	}
-	if (w->rq != NULL)
-		cordons_put(w);
-	if (w->rq != NULL && w->dir != NULL && w->file != NULL && !w->text.bad)
-		return w;
-	cordons_free(w);
-	return NULL;
+	if (t.text.n == 0)
+		cgn_buf_putz(&t.text, "\n"); /* Without it the next start warns of a file that was emptied. */
+	return t.text;
+}
+
+static void cordons_next(struct state_files *f);
+
+static bool cordons_are_busy(const struct state_files *f)
+{
+	return f->telling || statefile_is_busy(f->cordons);
+}
+
+static void cordons_done(void *user, const struct statefile_result *r)
+{
+	struct state_files *f = user;
+	f->telling = true;
+	cgn_list_each (it, &f->s->requests) {
+		struct state_request *rq = CGN_CONTAINER(it, struct state_request, link);
+		if (!rq->writing)
+			continue;
+		rq->writing = false;
+		if (r->err.code == CGN_FINE)
+			state_cordon_seen(f->s, rq->id, rq->on);
+		else
+			state_files_failed(rq, &r->err);
+		state_request_ready(f->s, rq);
+	}
+	f->telling = false;
+	cordons_next(f);
 }
 
 /* Begin to write the cordons that wait, unless a write is under way: its end leads here again. */
-static void cordons_next(struct state_files *f, struct state_watch *s)
+static void cordons_next(struct state_files *f)
 {
-	size_t n = 0;
-	cgn_list_each (it, &s->requests) {
-		const struct state_request *rq = CGN_CONTAINER(it, struct state_request, link);
-		n += rq->id[0] != '\0' && !rq->ready;
-	}
-	if (n == 0 || f->writing != NULL)
+	bool waits = false;
+	if (cordons_are_busy(f))
 		return;
-	f->writing = cordons_collect(f, s, n);
-	if (f->writing != NULL) {
-		struct cordons_write *w = f->writing;
-		if (cgn_ok(cgn_loop_write(s->loop, cordons_run, cordons_done, w)))
-			return;
-		cordons_run(w);
-		cordons_done(w);
-		return;
-	}
-	cgn_list_each (it, &s->requests) {
+	cgn_list_each (it, &f->s->requests) {
 		struct state_request *rq = CGN_CONTAINER(it, struct state_request, link);
-		if (rq->id[0] == '\0' || rq->ready)
-			continue;
-		(void)CGN_FAIL(&rq->err, NO_MEMORY, "no memory for the cordons");
-		state_request_ready(s, rq);
+		rq->writing = rq->id[0] != '\0' && !rq->ready;
+		waits = waits || rq->writing;
 	}
+	if (waits)
+		statefile_change(f->cordons,
+			&(struct statefile_change){.text = cordons_text(f->s),
+				.mode = 0644,
+				.done = cordons_done,
+				.user = f});
 }
 
 void state_files_cordon(struct state_files *f, struct state_watch *s, struct state_request *rq)
@@ -302,18 +251,16 @@ void state_files_cordon(struct state_files *f, struct state_watch *s, struct sta
 	} else if (rq->on && !is_on && s->cordons.n >= STATE_MAX_NODES) {
 		(void)CGN_FAIL_AS(&rq->err, CGN_OVERLOADED, "%d cordons are kept already", STATE_MAX_NODES);
 		state_request_ready(s, rq);
-	} else if (is_on == rq->on && f->writing == NULL) {
+	} else if (is_on == rq->on && !cordons_are_busy(f)) {
 		state_request_ready(s, rq);
 	} else {
-		cordons_next(f, s);
+		cordons_next(f);
 	}
 }
 
 void state_files_close(struct state_files *f)
 {
-	if (f->writing != NULL)
-		f->writing->f = NULL;
-	state_document_writes_leave(f);
-	free(f->dir);
-	free(f->cordons);
+	statefile_close(&f->cordons, NULL);
+	for (size_t d = 0; d < STATE_DOCUMENTS; d++)
+		statefile_close(&f->documents[d].file, NULL);
 }

@@ -2,13 +2,11 @@
 /* members: the last known membership in a file of cluster.state_dir, so that a router that starts while etcd is away,
  * or before its agents have announced themselves again, knows its nodes. One JSON document; it is written at most
  * once per WRITE_EVERY, and replaced as a whole, by the router that holds the place (place.c). */
-#include <stdlib.h>
 #include <time.h>
 
 #include "base/json/json.h"
 #include "base/log/log.h"
 #include "joint/cluster/state/state_priv.h"
-#include "joint/cluster/statefile/statefile.h"
 
 #define WRITE_EVERY (2 * CGN_SEC)
 #define MAX_BYTES   ((size_t)64 * 1024 * 1024)
@@ -155,12 +153,12 @@ void state_members_recall(struct state_watch *s)
 	if (!statefile_read(m->file, MAX_BYTES, &text))
 		return;
 	if (!cgn_ok(members_read(s, cgn_buf_view(&text), &written, &err)))
-		cgn_log(ERROR, "state.members_unreadable", F_STR("file", m->path), F_STR("why", err.msg),
-			F_STR("then", "the rest of it is ignored"));
+		cgn_log(ERROR, "state.members_unreadable", F_STR("file", statefile_path(m->file)),
+			F_STR("why", err.msg), F_STR("then", "the rest of it is ignored"));
 	if (s->n_recalled == 0)
 		return;
-	cgn_log(WARN, "state.members_stale", F_U64("nodes", s->n_recalled), F_STR("file", m->path),
-		F_U64("age_s", cgn_since(now, written)),
+	cgn_log(WARN, "state.members_stale", F_U64("nodes", s->n_recalled),
+		F_STR("file", statefile_path(m->file)), F_U64("age_s", cgn_since(now, written)),
 		F_STR("then", "requests go to those of them that answer, until the membership is heard"));
 	state_knows(s, STATE_STALE);
 }
@@ -173,10 +171,7 @@ CGN_RC state_members_open(struct state_watch *s, const struct config *cfg, bool 
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf path = {.n = 0};
 	struct state_members *m = &s->members;
 	cgn_buf_fmt(&path, "%s/%s.members", cfg->cluster.state_dir, s->cluster);
-	m->path = cgn_str_dupz(cgn_buf_view(&path));
-	if (path.bad || m->path == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for the membership");
-	CGN_TRY(statefile_open(s->loop, m->path, "membership", &m->file, err));
+	CGN_TRY(statefile_open(s->loop, cgn_buf_z(&path), "membership", &m->file, err));
 	m->s = s;
 	m->nodes_only = nodes_only;
 	cgn_timer_init(&m->timer, s->loop, members_write);
@@ -194,6 +189,5 @@ void state_members_close(struct state_watch *s)
 	if (due)
 		members_put(m, &text);
 	statefile_close(&m->file, due && !text.bad ? &text : NULL);
-	free(m->path);
 	*m = (struct state_members){.s = NULL};
 }

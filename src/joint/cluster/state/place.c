@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* place: the lock of the cluster's files in cluster.state_dir. */
-#include <fcntl.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -32,20 +31,10 @@ bool state_place_hold(struct state_place *p, struct cgn_err *err)
 		why.msg));
 }
 
-int state_place_share(const struct state_place *p)
-{
-	return p->fd >= 0 ? fcntl(p->fd, F_DUPFD_CLOEXEC, 0) : -1;
-}
-
-void state_place_drop(int fd)
-{
-	if (fd >= 0)
-		(void)close(fd);
-}
-
 void state_place_close(struct state_place *p)
 {
-	state_place_drop(p->fd);
+	if (p->fd >= 0)
+		(void)close(p->fd);
 	free(p->path);
 	*p = (struct state_place){.fd = -1};
 }

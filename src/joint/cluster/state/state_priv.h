@@ -9,6 +9,7 @@
 #include "joint/cluster/state/documents_priv.h"
 #include "joint/cluster/state/roster_priv.h"
 #include "joint/cluster/state/state.h"
+#include "joint/cluster/statefile/statefile.h"
 #include "joint/report/telemetry/telemetry.h"
 #include "policy/config/config.h"
 
@@ -38,8 +39,9 @@ struct state_request {
 	struct state_watch *s;
 	bool on; /* cordon: set it, else lift it; document: put |text|, else remove it */
 	enum state_document document;
-	bool ready; /* |err| stands, |done| is due */
-	char *text; /* owned; NULL: none */
+	bool ready;   /* |err| stands, |done| is due */
+	bool writing; /* a cordon: the write under way has it */
+	char *text;   /* owned; NULL: none */
 	size_t text_bytes;
 	uint64_t base; /* The version of the document from which |text| was computed. */
 	void (*done)(void *user, const struct cgn_err *err);
@@ -76,15 +78,10 @@ void state_place_close(struct state_place *p);
 /* May this router write? Try to take the lock if it is not held. False: |err| names the file and the process that holds
  * it. True without a lock where there can be none: a folder that is missing or read-only, a file system without locks. */
 bool state_place_hold(struct state_place *p, struct cgn_err *err);
-/* A descriptor by which a write in the background holds the lock too, until state_place_drop; -1: there is none. */
-int state_place_share(const struct state_place *p);
-void state_place_drop(int fd);
 
 /* The file of the last membership. */
-struct statefile;
 struct state_members {
 	struct state_watch *s; /* NULL: not opened */
-	char *path;            /* owned */
 	struct statefile *file;
 	bool nodes_only; /* cordons and documents have files of their own */
 	bool recalled;   /* the file was read */
@@ -145,12 +142,15 @@ void state_members_recall(struct state_watch *s);
 void state_members_changed(struct state_watch *s);
 
 /* ---- files.c: cordons and documents in cluster.state_dir, for backends without a store ---- */
-struct cordons_write;
-struct document_write;
 struct state_files {
-	char *dir, *cordons;                               /* owned */
-	struct cordons_write *writing;                     /* NULL: no cordon is being written */
-	struct document_write *documents[STATE_DOCUMENTS]; /* NULL: that document is not being written */
+	struct state_watch *s;
+	struct statefile *cordons;
+	bool telling; /* the cordons of a write are being reported; one that comes meanwhile waits */
+	struct document_file {
+		struct state_files *f;
+		struct statefile *file;
+		struct state_request *rq; /* the change that is being written; NULL: none */
+	} documents[STATE_DOCUMENTS];
 };
 /* Read all files. Logs a warning when they cannot be written, or are another router's. */
 CGN_RC state_files_open(struct state_files *f, struct state_watch *s, const struct config *cfg,
@@ -159,9 +159,7 @@ void state_files_close(struct state_files *f);
 /* May this router write them? When the place was another router's until now, read them again first. */
 bool state_files_hold(struct state_files *f, struct state_watch *s, struct cgn_err *err);
 void state_files_cordon(struct state_files *f, struct state_watch *s, struct state_request *rq);
-/* Any thread. CGN_STORAGE names the path. */
-CGN_RC state_file_write(const char *dir, const char *file, struct cgn_str text, mode_t mode,
-	struct cgn_err *err);
+void state_files_failed(struct state_request *rq, const struct cgn_err *why); /* sets |rq|->err */
 
 /* ---- files_documents.c ---- */
 /* A change is refused with CGN_CONFLICT if another one was stored since the document was read. |rq| is ready when the
@@ -169,7 +167,6 @@ CGN_RC state_file_write(const char *dir, const char *file, struct cgn_str text, 
 void state_files_put(struct state_files *f, struct state_watch *s, struct state_request *rq);
 /* Append the file to |out|; no file: nothing. False: it cannot be read, and that is logged. */
 bool state_document_read(const char *file, enum state_document d, struct cgn_buf *out);
-void state_document_writes_leave(struct state_files *f); /* |f| ends: writes under way touch it no more. */
 
 /* ---- for all backends in etcd ---- */
 CGN_RC state_etcd_new(struct cgn_loop *l, const struct config *cfg, struct etcd **out, struct cgn_err *err);

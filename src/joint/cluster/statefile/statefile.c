@@ -33,9 +33,8 @@ struct statefile {
 struct statefile_job {
 	struct statefile *f; /* NULL: closed meanwhile. */
 	struct statefile_disk *disk;
-	struct cgn_buf bytes;
-	cgn_rc rc;
-	struct cgn_err err;
+	struct statefile_change change;
+	struct statefile_result result;
 };
 
 static void disk_unref(struct statefile_disk *d)
@@ -65,13 +64,9 @@ static struct statefile_disk *disk_new(const char *path)
 CGN_RC statefile_open(struct cgn_loop *l, const char *path, const char *what, struct statefile **out,
 	struct cgn_err *err)
 {
-	struct statefile *f = calloc(1, sizeof *f);
-	if (f != NULL)
-		*f = (struct statefile){.tag = STATEFILE_TAG,
-			.loop = l,
-			.what = what,
-			.disk = disk_new(path)};
-	if (f == NULL || f->disk == NULL) {
+	struct statefile *f = CGN_NEW(struct statefile);
+	*f = (struct statefile){.tag = STATEFILE_TAG, .loop = l, .what = what, .disk = disk_new(path)};
+	if (f->disk == NULL) {
 		free(f);
 		return CGN_FAIL(err, NO_MEMORY, "no memory for the file %s", path);
 	}
@@ -124,31 +119,37 @@ void statefile_set_aside(const struct statefile *f, const char *why)
 
 /* ---- writing ---- */
 
-static cgn_rc bytes_write(const struct statefile_disk *d, const struct cgn_buf *bytes, struct cgn_err *err)
+static cgn_rc bytes_write(const struct statefile_disk *d, const struct cgn_buf *bytes, mode_t mode,
+	struct cgn_err *err)
 {
 	if (bytes->bad)
 		return CGN_FAIL(err, NO_MEMORY, "%s: no memory to write it", d->path);
 	CGN_TRY(disk_mkdirs(d->folder, 0755, err));
-	return disk_write_file_atomic(d->path, cgn_buf_view(bytes), 0600, err);
+	return disk_write_file_atomic(d->path, cgn_buf_view(bytes), mode, err);
 }
 
-static void write_report(struct statefile *f, cgn_rc rc, const struct cgn_err *why)
+static void write_report(struct statefile *f, const struct cgn_err *why)
 {
-	if (!cgn_ok(rc) && !f->failed)
+	bool failed = why->code != CGN_FINE;
+	if (failed && !f->failed)
 		cgn_log(ERROR, "statefile.write_failed", F_STR("of", f->what), F_STR("why", why->msg),
 			F_STR("then", "it is tried again; a restart would forget what is not written"));
-	if (cgn_ok(rc) && f->failed)
+	if (!failed && f->failed)
 		cgn_log(INFO, "statefile.written_again", F_STR("of", f->what));
-	f->failed = !cgn_ok(rc);
+	f->failed = failed;
 }
 
 static void job_run(void *arg)
 {
 	struct statefile_job *j = arg;
-	j->rc = CGN_OK;
+	struct statefile_result *r = &j->result;
+	cgn_rc rc = CGN_OK;
 	(void)pthread_mutex_lock(&j->disk->lock);
 	if (!j->disk->over)
-		j->rc = bytes_write(j->disk, &j->bytes, &j->err);
+		rc = j->change.remove ? disk_remove_file(j->disk->path, &r->err)
+				      : bytes_write(j->disk, &j->change.text, j->change.mode, &r->err);
+	if (!cgn_ok(rc) && j->change.limit > 0)
+		r->read = disk_read_file(j->disk->path, j->change.limit, &r->present, &r->why);
 	(void)pthread_mutex_unlock(&j->disk->lock);
 }
 
@@ -157,11 +158,21 @@ static void job_done(void *arg)
 	struct statefile_job *j = arg;
 	if (j->f != NULL) {
 		j->f->job = NULL;
-		write_report(j->f, j->rc, &j->err);
+		if (j->change.done != NULL)
+			j->change.done(j->change.user, &j->result);
+		else
+			write_report(j->f, &j->result.err);
 	}
 	disk_unref(j->disk);
-	cgn_buf_fini(&j->bytes);
+	cgn_buf_fini(&j->change.text);
+	cgn_buf_fini(&j->result.present);
 	free(j);
+}
+
+const char *statefile_path(const struct statefile *f)
+{
+	CGN_LIVE(f, STATEFILE_TAG);
+	return f->disk->path;
 }
 
 bool statefile_is_busy(const struct statefile *f)
@@ -170,17 +181,15 @@ bool statefile_is_busy(const struct statefile *f)
 	return f->job != NULL;
 }
 
-void statefile_write(struct statefile *f, struct cgn_buf *take)
+void statefile_change(struct statefile *f, const struct statefile_change *take)
 {
 	CGN_LIVE(f, STATEFILE_TAG);
 	CGN_MUST(f->job == NULL);
-	struct statefile_job *j = calloc(1, sizeof *j);
-	if (j == NULL) {
-		cgn_buf_fini(take);
-		return;
-	}
-	*j = (struct statefile_job){.f = f, .disk = f->disk, .bytes = *take};
-	*take = (struct cgn_buf){0};
+	struct statefile_job *j = CGN_NEW(struct statefile_job);
+	*j = (struct statefile_job){.f = f,
+		.disk = f->disk,
+		.change = *take,
+		.result = {.text = cgn_buf_view(&take->text)}};
 	atomic_fetch_add(&f->disk->refs, 1);
 	f->job = j;
 	if (!cgn_ok(cgn_loop_write(f->loop, job_run, job_done, j))) {
@@ -189,10 +198,16 @@ void statefile_write(struct statefile *f, struct cgn_buf *take)
 	}
 }
 
+void statefile_write(struct statefile *f, struct cgn_buf *take)
+{
+	statefile_change(f, &(struct statefile_change){.text = *take, .mode = 0600});
+	*take = (struct cgn_buf){0};
+}
+
 void statefile_close(struct statefile **take, const struct cgn_buf *last)
 {
 	struct statefile *f = *take;
-	struct cgn_err err;
+	struct cgn_err err = {.code = CGN_FINE};
 	*take = NULL;
 	if (f == NULL)
 		return;
@@ -201,8 +216,10 @@ void statefile_close(struct statefile **take, const struct cgn_buf *last)
 		f->job->f = NULL;
 	(void)pthread_mutex_lock(&f->disk->lock);
 	f->disk->over = true;
-	if (last != NULL)
-		write_report(f, bytes_write(f->disk, last, &err), &err);
+	if (last != NULL) {
+		(void)!cgn_ok(bytes_write(f->disk, last, 0600, &err));
+		write_report(f, &err);
+	}
 	(void)pthread_mutex_unlock(&f->disk->lock);
 	disk_unref(f->disk);
 	f->tag = 0;

@@ -792,12 +792,14 @@ static void kinds_say_how_they_continue(void **state)
 	assert_null(engine_resume_named(CGN_STR("none")));
 	assert_non_null(engine_resume_named(cgn_str_of(config_enum_text(RESUME_CONTINUE))));
 	assert_non_null(engine_resume_named(cgn_str_of(config_enum_text(RESUME_PREFILL))));
-	struct config_engine e = {.resume = RESUME_NONE};
-	assert_string_equal(engine_ops_of(ENGINE_OPENAI_COMPAT)->resume(&e), "");
+	struct config_engine e = {.kind = ENGINE_OPENAI_COMPAT, .resume = RESUME_NONE};
+	assert_string_equal(engine_resume_of(&e), "");
 	e.resume = RESUME_PREFILL;
-	assert_string_equal(engine_ops_of(ENGINE_OPENAI_COMPAT)->resume(&e), "prefill");
-	assert_string_equal(engine_ops_of(ENGINE_LLAMA_CPP)->resume(&e), "llama_cpp");
-	assert_string_equal(engine_ops_of(ENGINE_SIM)->resume(&e), "sim");
+	assert_string_equal(engine_resume_of(&e), "prefill");
+	e.kind = ENGINE_LLAMA_CPP;
+	assert_string_equal(engine_resume_of(&e), "llama_cpp");
+	e.kind = ENGINE_SIM;
+	assert_string_equal(engine_resume_of(&e), "sim");
 }
 
 int main(void)

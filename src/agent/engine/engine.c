@@ -203,7 +203,7 @@ CGN_RC engine_open(const struct engine_host *host, const struct config *cfg, siz
 	*e = (struct engine){.tag = ENGINE_TAG,
 		.host = host,
 		.ops = ops,
-		.resume = ops->resume(ce),
+		.resume = engine_resume_of(ce),
 		.mixes_salts = engine_mixes_salts(ce),
 		.max_conns = ce->max_conns};
 	(void)cgn_str_copyz(e->name, sizeof e->name, cgn_str_of(ce->name));

@@ -32,6 +32,14 @@ const struct engine_resume *engine_resume_named(struct cgn_str name)
 	return NULL;
 }
 
+const char *engine_resume_of(const struct config_engine *e)
+{
+	const struct engine_ops *ops = engine_ops_of(e->kind);
+	if (ops->n_resumes > 1)
+		return e->resume == RESUME_NONE ? "" : config_enum_text(e->resume);
+	return ops->n_resumes == 1 ? ops->resumes[0].name : "";
+}
+
 /* |path|: with its query. */
 static bool path_is_in(const char *const *paths, struct cgn_str path)
 {

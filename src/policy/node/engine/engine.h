@@ -74,6 +74,8 @@ struct engine_resume {
 };
 /* Return the row of that name; NULL: none, so the engine cannot resume. */
 const struct engine_resume *engine_resume_named(struct cgn_str name);
+/* Return the name of an engine's row; "": the engine cannot resume. */
+const char *engine_resume_of(const struct config_engine *e);
 
 /* ---- kinds ---- */
 struct engine_launch; /* launch.h */
@@ -106,10 +108,9 @@ struct engine_ops {
 	bool adapter_after_base;
 	/* Why a cascade can't judge the engine's answers by log-probabilities; NULL: it can, as far as is known */
 	const char *no_logprobs;
-	const struct engine_resume *resumes; /* Resume dialects of this kind */
+	/* Resume dialects of this kind; engine.resume names one of several, or none */
+	const struct engine_resume *resumes;
 	size_t n_resumes;
-	/* Return the name of the engine's struct engine_resume; "": the engine cannot resume. */
-	const char *(*resume)(const struct config_engine *e);
 };
 const struct engine_ops *engine_ops_of(int kind); /* Never NULL for a kind of the configuration */
 /* |kind|: as in the node's description. NULL: unknown to this version. */

@@ -23,7 +23,13 @@ struct engine_size_flags {
 void engine_arg_sizes(const struct engine_launch_ask *ask, const struct engine_size_flags *flags,
 	struct engine_launch *p);
 void engine_arg_u64(struct engine_launch *p, const char *flag, uint64_t value);
+/* Append --enable-lora and the adapters of the settings after |flag|; without adapters, nothing. */
+void engine_arg_loras(const struct config_engine *e, const char *flag, struct engine_launch *p);
 void engine_arg_extra(struct engine_launch *p, const struct config_engine *e); /* extra_args */
+/* events.c: append --kv-events-config, as vLLM and SGLang have it, if the engine publishes events. |enables|: the text also says
+ * that events are enabled. */
+CGN_RC engine_arg_events(const struct engine_launch_ask *ask, bool enables, struct engine_launch *p,
+	struct cgn_err *err);
 /* |assignment| is borrowed and outlives the plan; NULL: memory is short. */
 void engine_env(struct engine_launch *p, const char *assignment);
 

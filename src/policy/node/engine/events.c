@@ -54,3 +54,26 @@ CGN_RC engine_events_of(const struct config_engine *e, unsigned port, const char
 		return CGN_FAIL(err, NO_MEMORY, "no memory for the KV events of an engine");
 	return CGN_OK;
 }
+
+CGN_RC engine_arg_events(const struct engine_launch_ask *ask, bool enables, struct engine_launch *p,
+	struct cgn_err *err)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {0};
+	struct engine_events ev;
+	CGN_TRY(engine_events_of(ask->engine, ask->url->port, ask->prefix, p->arena, &ev, err));
+	if (ev.bind_events == NULL)
+		return CGN_OK;
+	struct json_out o = json_out_to(&text);
+	json_open(&o, '{');
+	if (enables)
+		json_key_bool(&o, "enable_kv_cache_events", true);
+	json_key_z(&o, "publisher", "zmq");
+	json_key_z(&o, "endpoint", ev.bind_events);
+	if (ev.bind_replay != NULL)
+		json_key_z(&o, "replay_endpoint", ev.bind_replay);
+	if (ask->engine->kv_events_topic != NULL)
+		json_key_z(&o, "topic", ask->engine->kv_events_topic);
+	json_close(&o, '}');
+	engine_arg_pair(p, "--kv-events-config", cgn_buf_z(&text));
+	return CGN_OK;
+}

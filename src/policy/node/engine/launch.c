@@ -35,6 +35,16 @@ void engine_arg_u64(struct engine_launch *p, const char *flag, uint64_t value)
 	engine_arg(p, cgn_arena_fmt(p->arena, "%llu", (unsigned long long)value));
 }
 
+void engine_arg_loras(const struct config_engine *e, const char *flag, struct engine_launch *p)
+{
+	if (e->loras.n == 0)
+		return;
+	engine_arg(p, "--enable-lora");
+	engine_arg(p, flag);
+	for (size_t i = 0; i < e->loras.n; i++)
+		engine_arg_copy(p, e->loras.v[i]);
+}
+
 void engine_arg_extra(struct engine_launch *p, const struct config_engine *e)
 {
 	for (size_t i = 0; i < e->extra_args.n; i++)

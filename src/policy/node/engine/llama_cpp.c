@@ -196,12 +196,6 @@ static const struct engine_resume llama_resumes[] = {
 	{.name = "llama_cpp", .shape = ENGINE_RESUME_PREFILL, .events = ENGINE_EVENTS_MOSTLY},
 };
 
-static const char *llama_resume(const struct config_engine *e)
-{
-	(void)e;
-	return "llama_cpp";
-}
-
 /* llama-server knows no salt: the agent reads it and chooses slots by it (policy/kv/slots). */
 static const char *const llama_cpp_salts[] = {"/v1/chat/completions", "/v1/completions", "/v1/responses",
 	"/completion", "/completions", "/infill", NULL};
@@ -222,5 +216,4 @@ const struct engine_ops engine_llama_cpp = {
 	.tokens = &llama_tokens,
 	.resumes = llama_resumes,
 	.n_resumes = CGN_COUNT(llama_resumes),
-	.resume = llama_resume,
 };

@@ -13,17 +13,12 @@ static CGN_RC mlx_launch(const struct engine_launch_ask *ask, struct engine_laun
 	return CGN_OK;
 }
 
-static const char *mlx_resume(const struct config_engine *e)
-{
-	(void)e;
-	return ""; /* A final assistant message is not continued. */
-}
-
 static const char *const mlx_lacks[] = {"/v1/embeddings", "/v1/score", "/v1/rerank", "/v1/messages",
 	"/v1/messages/count_tokens", "/v1/responses", "/v1/audio/speech", "/v1/audio/transcriptions",
 	"/v1/audio/translations", "/v1/images/generations", "/v1/images/edits", "/v1/images/variations",
 	"/v1/moderations", NULL};
 
+/* No resume: a final assistant message is not continued. */
 const struct engine_ops engine_mlx = {
 	.kind = ENGINE_MLX,
 	.read_at = "MLX LM 0.28, its source",
@@ -35,5 +30,4 @@ const struct engine_ops engine_mlx = {
 	.lacks = mlx_lacks,
 	.natives = engine_no_natives,
 	.no_logprobs = "it gives ids in place of tokens, in a shape of its own",
-	.resume = mlx_resume,
 };

@@ -22,16 +22,11 @@ static enum engine_readiness compat_readiness(int status)
 	return ENGINE_READINESS_DOWN;
 }
 
+/* The API does not reveal which engine answers, so engine.resume says it. */
 static const struct engine_resume compat_resumes[] = {
 	{.name = "continue", .shape = ENGINE_RESUME_CONTINUE, .text_default = 16},
 	{.name = "prefill", .shape = ENGINE_RESUME_PREFILL, .text_default = 16},
 };
-
-/* The API does not reveal which engine answers, so engine.resume says it. */
-static const char *compat_resume(const struct config_engine *e)
-{
-	return e->resume == RESUME_NONE ? "" : config_enum_text(e->resume);
-}
 
 const struct engine_ops engine_openai_compat = {
 	.kind = ENGINE_OPENAI_COMPAT,
@@ -45,5 +40,4 @@ const struct engine_ops engine_openai_compat = {
 	.tokens = &engine_tokens_maybe,
 	.resumes = compat_resumes,
 	.n_resumes = CGN_COUNT(compat_resumes),
-	.resume = compat_resume,
 };

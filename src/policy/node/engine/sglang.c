@@ -67,38 +67,6 @@ static void sglang_roles(const struct engine_launch_ask *ask, struct engine_laun
 		e->handoff_port > 0 ? e->handoff_port : BOOTSTRAP_PORT);
 }
 
-static CGN_RC sglang_events(const struct engine_launch_ask *ask, struct engine_launch *out,
-	struct cgn_err *err)
-{
-	struct engine_events ev;
-	CGN_TRY(engine_events_of(ask->engine, ask->url->port, ask->prefix, out->arena, &ev, err));
-	if (ev.bind_events == NULL)
-		return CGN_OK;
-	struct cgn_buf text = {0};
-	struct json_out o = json_out_to(&text);
-	json_open(&o, '{');
-	json_key_z(&o, "publisher", "zmq");
-	json_key_z(&o, "endpoint", ev.bind_events);
-	if (ev.bind_replay != NULL)
-		json_key_z(&o, "replay_endpoint", ev.bind_replay);
-	if (ask->engine->kv_events_topic != NULL)
-		json_key_z(&o, "topic", ask->engine->kv_events_topic);
-	json_close(&o, '}');
-	engine_arg_pair(out, "--kv-events-config", cgn_buf_z(&text));
-	cgn_buf_fini(&text);
-	return CGN_OK;
-}
-
-static void sglang_loras(const struct config_engine *e, struct engine_launch *out)
-{
-	if (e->loras.n == 0)
-		return;
-	engine_arg(out, "--enable-lora");
-	engine_arg(out, "--lora-paths");
-	for (size_t i = 0; i < e->loras.n; i++)
-		engine_arg(out, cgn_arena_strz(out->arena, cgn_str_of(e->loras.v[i])));
-}
-
 static CGN_RC sglang_launch(const struct engine_launch_ask *ask, struct engine_launch *out,
 	struct cgn_err *err)
 {
@@ -118,8 +86,8 @@ static CGN_RC sglang_launch(const struct engine_launch_ask *ask, struct engine_l
 	if (e->kv_offload == OFFLOAD_HICACHE && ask->cfg->agent.role != ROLE_DECODE)
 		sglang_hicache(e, out);
 	sglang_roles(ask, out);
-	CGN_TRY(sglang_events(ask, out, err));
-	sglang_loras(e, out);
+	CGN_TRY(engine_arg_events(ask, false, out, err));
+	engine_arg_loras(e, "--lora-paths", out);
 	engine_arg_extra(out, e);
 	return CGN_OK;
 }
@@ -145,12 +113,6 @@ static const struct engine_resume sglang_resumes[] = {
 	{.name = "sglang", .shape = ENGINE_RESUME_CONTINUE, .text_default = 16},
 };
 
-static const char *sglang_resume(const struct config_engine *e)
-{
-	(void)e;
-	return "sglang";
-}
-
 /* /v1/messages and /v1/embeddings know no salt. */
 static const char *const sglang_natives[] = {"/generate", "/encode", "/classify", "/rerank", "/score", NULL};
 
@@ -171,5 +133,4 @@ const struct engine_ops engine_sglang = {
 	.adapter_after_base = true,
 	.resumes = sglang_resumes,
 	.n_resumes = CGN_COUNT(sglang_resumes),
-	.resume = sglang_resume,
 };

@@ -23,12 +23,6 @@ static const struct engine_resume sim_resumes[] = {
 		.text_default = 16},
 };
 
-static const char *sim_resume(const struct config_engine *e)
-{
-	(void)e;
-	return "sim";
-}
-
 /* All that compute a prompt. */
 static const char *const sim_natives[] = {"/rerank", "/score", "/apply-template", NULL};
 
@@ -50,5 +44,4 @@ const struct engine_ops engine_sim = {
 	.tokens = &engine_tokens_vllm,
 	.resumes = sim_resumes,
 	.n_resumes = CGN_COUNT(sim_resumes),
-	.resume = sim_resume,
 };

@@ -97,15 +97,10 @@ static void trtllm_read(struct cgn_str text, struct engine_load *into)
 		into->kv_usage = (double)used / (double)most;
 }
 
-static const char *trtllm_resume(const struct config_engine *e)
-{
-	(void)e;
-	return ""; /* Neither continue_final_message nor a final assistant message is continued. */
-}
-
 /* /v1/completions refuses a salt. */
 static const char *const trtllm_salts[] = {"/v1/chat/completions", NULL};
 
+/* No resume: neither continue_final_message nor a final assistant message is continued. */
 const struct engine_ops engine_trtllm = {
 	.kind = ENGINE_TRTLLM,
 	.read_at = "TensorRT-LLM 1.1, documentation and source",
@@ -117,5 +112,4 @@ const struct engine_ops engine_trtllm = {
 	.sources = {{"/metrics", trtllm_read}},
 	.natives = engine_no_natives,
 	.salts = trtllm_salts,
-	.resume = trtllm_resume,
 };

@@ -159,38 +159,6 @@ static void vllm_env(const struct engine_launch_ask *ask, struct engine_launch *
 
 /* ---- the command line ---- */
 
-static void vllm_loras(const struct config_engine *e, struct engine_launch *out)
-{
-	if (e->loras.n == 0)
-		return;
-	engine_arg(out, "--enable-lora");
-	engine_arg(out, "--lora-modules");
-	for (size_t i = 0; i < e->loras.n; i++)
-		engine_arg(out, cgn_arena_strz(out->arena, cgn_str_of(e->loras.v[i])));
-}
-
-static CGN_RC vllm_events(const struct engine_launch_ask *ask, struct engine_launch *out, struct cgn_err *err)
-{
-	struct engine_events ev;
-	CGN_TRY(engine_events_of(ask->engine, ask->url->port, ask->prefix, out->arena, &ev, err));
-	if (ev.bind_events == NULL)
-		return CGN_OK;
-	struct cgn_buf text = {0};
-	struct json_out o = json_out_to(&text);
-	json_open(&o, '{');
-	json_key_bool(&o, "enable_kv_cache_events", true);
-	json_key_z(&o, "publisher", "zmq");
-	json_key_z(&o, "endpoint", ev.bind_events);
-	if (ev.bind_replay != NULL)
-		json_key_z(&o, "replay_endpoint", ev.bind_replay);
-	if (ask->engine->kv_events_topic != NULL)
-		json_key_z(&o, "topic", ask->engine->kv_events_topic);
-	json_close(&o, '}');
-	engine_arg_pair(out, "--kv-events-config", cgn_buf_z(&text));
-	cgn_buf_fini(&text);
-	return CGN_OK;
-}
-
 static const struct engine_size_flags vllm_size_flags = {.tp = "--tensor-parallel-size",
 	.pp = "--pipeline-parallel-size",
 	.dp = "--data-parallel-size",
@@ -209,9 +177,9 @@ static CGN_RC vllm_launch(const struct engine_launch_ask *ask, struct engine_lau
 	engine_arg_sizes(ask, &vllm_size_flags, out);
 	if (ask->cfg->agent.role != ROLE_BOTH || e->kv_offload != OFFLOAD_NONE)
 		transfer_arg(ask, out);
-	CGN_TRY(vllm_events(ask, out, err));
+	CGN_TRY(engine_arg_events(ask, true, out, err));
 	engine_arg(out, "--enable-prompt-tokens-details"); /* usage has the cached tokens */
-	vllm_loras(e, out);
+	engine_arg_loras(e, "--lora-modules", out);
 	vllm_env(ask, out);
 	engine_arg_extra(out, e);
 	return CGN_OK;
@@ -220,12 +188,6 @@ static CGN_RC vllm_launch(const struct engine_launch_ask *ask, struct engine_lau
 static const struct engine_resume vllm_resumes[] = {
 	{.name = "vllm", .shape = ENGINE_RESUME_CONTINUE, .text_default = 16},
 };
-
-static const char *vllm_resume(const struct config_engine *e)
-{
-	(void)e;
-	return "vllm";
-}
 
 static const char *const vllm_lacks[] = {"/v1/images/generations", "/v1/images/edits",
 	"/v1/images/variations", "/v1/moderations", "/v1/audio/speech", NULL};
@@ -252,5 +214,4 @@ const struct engine_ops engine_vllm = {
 	.tokens = &engine_tokens_vllm,
 	.resumes = vllm_resumes,
 	.n_resumes = CGN_COUNT(vllm_resumes),
-	.resume = vllm_resume,
 };

@@ -58,7 +58,7 @@ static bool gathered_pass(struct gw_attempt *a)
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf b = enginecall_gather_take(&a->direct.gather);
 	if (b.n > 0)
 		a->ops->on_data(a->user, cgn_buf_view(&b));
-	return a->turn == turn && a->call.link != NULL;
+	return a->turn == turn && (a->call.link != NULL || a->leaves);
 }
 
 static void on_turn_end(struct cgn_hook *h)
@@ -90,18 +90,19 @@ static void on_head(struct http_call *call, void *user, const struct http_head *
 	gw_direct_head(a, h);
 }
 
-static void on_body(struct http_call *call, void *user, const uint8_t *p, size_t n)
+void gw_direct_body(struct http_call *call, void *user, const uint8_t *p, size_t n)
 {
 	(void)call;
 	struct gw_attempt *a = user;
-	direct_begun(a);
+	if (a->direct.counted)
+		direct_begun(a);
 	if (a->events && enginecall_gather_add(&a->direct.gather, p, n))
 		return;
 	if (gathered_pass(a) && a->call.http != NULL)
 		a->ops->on_data(a->user, (struct cgn_str){(const char *)p, n});
 }
 
-static void call_over(struct gw_attempt *a, const struct cgn_err *why)
+void gw_direct_over(struct gw_attempt *a, const struct cgn_err *why)
 {
 	direct_uncount(a);
 	if (!gathered_pass(a))
@@ -110,15 +111,21 @@ static void call_over(struct gw_attempt *a, const struct cgn_err *why)
 	a->ops->on_event(a->user);
 }
 
-static void on_end(struct http_call *call, void *user, const struct http_field *trailers, size_t n)
+void gw_direct_done(struct http_call *call, void *user, const struct http_field *trailers, size_t n)
 {
 	(void)call;
 	(void)trailers;
 	(void)n;
 	struct gw_attempt *a = user;
-	struct cgn_err fine = {.code = CGN_FINE};
+	const struct cgn_err fine = {.code = CGN_FINE};
 	a->call.http = NULL;
-	call_over(a, &fine);
+	gw_direct_over(a, &fine);
+}
+
+void gw_direct_gather(struct gw_attempt *a)
+{
+	a->direct.gather = (struct enginecall_gather){.loop = a->w->loop};
+	cgn_hook_init(&a->direct.gather.hook, on_turn_end);
 }
 
 /* ---- the way back to the agent ---- */
@@ -177,12 +184,12 @@ static void on_fail(struct http_call *call, void *user, enum http_fail_stage sta
 	enginecall_failed(a->call.node_id, stage, why, &said);
 	if (!a->once)
 		enginecall_hung_up(stage, a->direct.retried, &said);
-	call_over(a, &said);
+	gw_direct_over(a, &said);
 }
 
 static const struct http_call_ops engine_ops = {.on_head = on_head,
-	.on_body = on_body,
-	.on_end = on_end,
+	.on_body = gw_direct_body,
+	.on_end = gw_direct_done,
 	.on_fail = on_fail};
 
 /* ---- the request ---- */
@@ -230,8 +237,7 @@ static CGN_RC direct_send(struct gw_attempt *a, struct cgn_arena *arena, const s
 		!name_keep(&sent->facts.engine, arena))
 		return CGN_FAIL(err, NO_MEMORY, "no memory for a call to node %s", a->call.node_id);
 	a->direct.sent = sent;
-	a->direct.gather = (struct enginecall_gather){.loop = a->w->loop};
-	cgn_hook_init(&a->direct.gather.hook, on_turn_end);
+	gw_direct_gather(a);
 	if (!engine_ask(a, err))
 		return CGN_RC_OF(err->code);
 	direct_count(a);

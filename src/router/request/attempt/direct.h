@@ -11,8 +11,13 @@ bool gw_direct_start(struct gw_attempt *a, const struct view_node *node, struct 
  * call.why. The attempt has its link. */
 void gw_direct_bare(struct gw_attempt *a, const struct view_node *node, struct cgn_arena *arena,
 	const struct proto_generate *g);
-/* Take the head of an answer that came by HTTP. Calls on_event. */
+/* For calls by HTTP, to an engine or to another cluster: gather the events of an answer that came at once, take its head,
+ * its bytes and its end. The user of the call is the attempt. */
+void gw_direct_gather(struct gw_attempt *a); /* Before the call. */
 void gw_direct_head(struct gw_attempt *a, const struct http_head *h);
+void gw_direct_body(struct http_call *call, void *user, const uint8_t *p, size_t n);
+void gw_direct_done(struct http_call *call, void *user, const struct http_field *trailers, size_t n);
+void gw_direct_over(struct gw_attempt *a, const struct cgn_err *why); /* The call failed, or is done. */
 /* Let requests for the node in |slot| go by its agent for a while, if it has one: the agent sees what its engine answers. */
 void gw_direct_avoid(struct gw_worker *w, uint16_t slot);
 /* End the rest of it: nothing is counted or gathered any more. Safe when nothing was started. */

@@ -10,54 +10,10 @@
 
 /* ---- the answer ---- */
 
-/* Hand the gathered bytes on. False: the owner has ended the attempt, or began another one. */
-static bool gathered_pass(struct gw_attempt *a)
-{
-	uint32_t turn = a->turn;
-	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf b = enginecall_gather_take(&a->direct.gather);
-	if (b.n > 0)
-		a->ops->on_data(a->user, cgn_buf_view(&b));
-	return a->turn == turn && a->leaves;
-}
-
-static void on_turn_end(struct cgn_hook *h)
-{
-	(void)gathered_pass(CGN_CONTAINER(h, struct gw_attempt, direct.gather.hook));
-}
-
 static void on_head(struct http_call *call, void *user, const struct http_head *h)
 {
 	(void)call;
 	gw_direct_head(user, h);
-}
-
-static void on_body(struct http_call *call, void *user, const uint8_t *p, size_t n)
-{
-	(void)call;
-	struct gw_attempt *a = user;
-	if (a->events && enginecall_gather_add(&a->direct.gather, p, n))
-		return;
-	if (gathered_pass(a) && a->call.http != NULL)
-		a->ops->on_data(a->user, (struct cgn_str){(const char *)p, n});
-}
-
-static void call_over(struct gw_attempt *a, const struct cgn_err *why)
-{
-	if (!gathered_pass(a))
-		return;
-	gw_call_on_close(&a->call, why);
-	a->ops->on_event(a->user);
-}
-
-static void on_end(struct http_call *call, void *user, const struct http_field *trailers, size_t n)
-{
-	(void)call;
-	(void)trailers;
-	(void)n;
-	struct gw_attempt *a = user;
-	const struct cgn_err fine = {.code = CGN_FINE};
-	a->call.http = NULL;
-	call_over(a, &fine);
 }
 
 static bool peer_ask(struct gw_attempt *a, struct cgn_err *err);
@@ -75,12 +31,12 @@ static void on_fail(struct http_call *call, void *user, enum http_fail_stage sta
 			return;
 	}
 	enginecall_failed(a->call.node_id, stage, why, &said);
-	call_over(a, &said);
+	gw_direct_over(a, &said);
 }
 
 static const struct http_call_ops peer_ops = {.on_head = on_head,
-	.on_body = on_body,
-	.on_end = on_end,
+	.on_body = gw_direct_body,
+	.on_end = gw_direct_done,
 	.on_fail = on_fail};
 
 /* ---- the request ---- */
@@ -176,8 +132,7 @@ void gw_peercall_start(struct gw_attempt *a, const struct gw_attempt_cfg *cfg, s
 	a->peer = peer;
 	a->peer_model = m;
 	a->leaves = true;
-	a->direct.gather = (struct enginecall_gather){.loop = a->w->loop};
-	cgn_hook_init(&a->direct.gather.hook, on_turn_end);
+	gw_direct_gather(a);
 	atomic_fetch_add_explicit(&peer->open, 1, memory_order_relaxed);
 	atomic_fetch_add_explicit(&m->open, 1, memory_order_relaxed);
 	a->direct.sent = sent;

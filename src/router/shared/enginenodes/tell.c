@@ -56,7 +56,7 @@ static bool engine_fill(struct engine_node *n, Cognitora__V1__Engine *e, Cognito
 	e->residency = pb_text(l->keeps_none ? "none: prefix caching is off" : n->view.feed.text);
 	e->trouble = n->trouble;
 	e->served = pb_text(engineview_served(&n->view));
-	e->resume = pb_text(n->view.kind->resume(&n->ce));
+	e->resume = pb_text(engine_resume_of(&n->ce));
 	/* An agent chooses the slots of a llama-server so that tenants do not meet in one. */
 	e->mixes_salts = n->view.kind->kind == ENGINE_LLAMA_CPP || engine_mixes_salts(&n->ce);
 	e->chain = engineview_feed_chain(&n->view, chain) ? chain : NULL;

@@ -125,6 +125,20 @@ static void a_number_is_replaced(void **state)
 	table_fini(&t);
 }
 
+static void a_number_may_be_there_twice(void **state)
+{
+	(void)state;
+	struct table t = {0};
+	table_put(&t, 3, 8);
+	table_put(&t, 3, 8);
+	assert_int_equal(count_of(&t, 3, 8), 2);
+	table_drop(&t, 3, 8);
+	assert_int_equal(count_of(&t, 3, 8), 1);
+	table_drop(&t, 3, 8);
+	assert_int_equal(t.n, 0);
+	table_fini(&t);
+}
+
 static void memory_is_what_was_reserved(void **state)
 {
 	(void)state;
@@ -153,6 +167,7 @@ int main(void)
 		cmocka_unit_test(changes_agree_with_a_plain_array),
 		cmocka_unit_test(keys_are_found_in_their_rows),
 		cmocka_unit_test(a_number_is_replaced),
+		cmocka_unit_test(a_number_may_be_there_twice),
 		cmocka_unit_test(memory_is_what_was_reserved),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -208,6 +208,43 @@ static void an_entry_that_is_put_again_is_read_again(void **state)
 	slot_directory_free(&s);
 }
 
+static void state_take(struct slot_directory *s, uint64_t id)
+{
+	for (uint32_t piece = 0; piece < 2; piece++)
+		(void)slot_directory_piece_told(s, id, piece, 0);
+}
+
+/* The first goes first, so that others move. A chain with one block several times is the store's mistake. */
+static void states_go_in_any_order(void **state)
+{
+	(void)state;
+	const uint64_t same[] = {7, 7, 7};
+	struct held h = {{{0}}};
+	struct slot_directory *s = slot_directory_new(note_change, &h);
+	const struct slot_entry short_one = sample_entry(a, 4, 100), long_one = sample_entry(longer, 6, 100),
+				other = sample_entry(branch, 4, 100), odd = sample_entry(same, 3, 100);
+	put_state(s, &short_one, RAM);
+	put_state(s, &odd, RAM);
+	put_state(s, &long_one, RAM);
+	put_state(s, &other, RAM);
+	assert_int_equal(slot_directory_blocks(s), 17);
+	state_take(s, 4);
+	assert_int_equal(slot_directory_find(s, a, 4).entry.n, 6);
+	assert_int_equal(blocks_found(s, branch, 4), 32);
+	assert_int_equal(slot_directory_find(s, same, 3).common, 3);
+	state_take(s, 7);
+	assert_int_equal(slot_directory_find(s, same, 3).common, 0);
+	assert_int_equal(slot_directory_find(s, longer, 6).common, 6);
+	state_take(s, 6);
+	assert_int_equal(slot_directory_find(s, longer, 6).common, 2);
+	assert_int_equal(slot_directory_blocks(s), 4);
+	state_take(s, 32);
+	assert_true(slot_directory_blocks(s) == 0 && slot_directory_states(s) == 0);
+	for (size_t i = 0; i < CGN_COUNT(h.of[BLOCK_RAM]); i++)
+		assert_int_equal(h.of[BLOCK_RAM][i], 0);
+	slot_directory_free(&s);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -218,6 +255,7 @@ int main(void)
 		cmocka_unit_test(many_states_are_found),
 		cmocka_unit_test(out_of_bounds_is_not_kept),
 		cmocka_unit_test(an_entry_that_is_put_again_is_read_again),
+		cmocka_unit_test(states_go_in_any_order),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -18,12 +18,12 @@ static uint64_t slot_make(uint64_t hash, uint32_t number)
 	return mix_golden(hash) >> 32 << 32 | (number + 1U);
 }
 
-/* Return the place of |slot|, or the free place where it would be put if |slot| is in no place. */
-static uint32_t slot_place(const struct table *t, uint64_t slot)
+/* Return the first place behind the home of |slot| that is equal to |is|: to 0, or to |slot|, which is there. */
+static uint32_t slot_place(const struct table *t, uint64_t slot, uint64_t is)
 {
 	uint32_t i = slot_home(t, slot);
-	while (t->slots[i] != 0 && t->slots[i] != slot)
-		i = (i + 1) & t->mask;
+	for (; t->slots[i] != is; i = (i + 1) & t->mask)
+		CGN_MUST(t->slots[i] != 0);
 	return i;
 }
 
@@ -50,7 +50,7 @@ bool table_reserve(struct table *t, size_t n)
 	t->shift = (uint32_t)__builtin_clz(t->mask);
 	for (size_t i = 0; i <= old.mask && old.n > 0; i++)
 		if (old.slots[i] != 0)
-			slots[slot_place(t, old.slots[i])] = old.slots[i];
+			slots[slot_place(t, old.slots[i], 0)] = old.slots[i];
 	free(old.slots);
 	return true;
 }
@@ -61,18 +61,15 @@ void table_put(struct table *t, uint64_t hash, uint32_t number)
 	if (!table_reserve(t, (size_t)t->n + 1))
 		cgn_out_of_memory(2 * table_bytes(t), CGN_HERE);
 	uint64_t slot = slot_make(hash, number);
-	uint32_t i = slot_place(t, slot);
-	CGN_MUST(t->slots[i] == 0);
-	t->slots[i] = slot;
+	t->slots[slot_place(t, slot, 0)] = slot;
 	t->n++;
 }
 
 static uint32_t place_find(const struct table *t, uint64_t hash, uint32_t number)
 {
 	CGN_MUST(t->n > 0);
-	uint32_t i = slot_place(t, slot_make(hash, number));
-	CGN_MUST(t->slots[i] != 0);
-	return i;
+	uint64_t slot = slot_make(hash, number);
+	return slot_place(t, slot, slot);
 }
 
 /* Each follower moves into the hole unless its home lies behind the hole. */

@@ -8,10 +8,10 @@
  *
  * Some tables stay as they are, for a reason each: policy/kv/kvindex, policy/kv/holdings and the records of
  * policy/route/routing have the key in the slot, because they have millions of them; policy/who/limit is
- * changed by threads without a lock; policy/who/auth packs a key's number into 4 bytes; the index of
- * joint/kv/kvstore grows by one bucket at a time; policy/text/tokenizer's merges are one cache line a look-up;
- * policy/text/template and policy/node/engine's models have their memory from an arena. Objects that come and
- * go one by one, with a memory of their own, are in lists by hash (base/core/list.h). */
+ * changed by threads without a lock; policy/who/auth has tags of 9 bits, so that its test can make keys meet;
+ * the index of joint/kv/kvstore grows by one bucket at a time; policy/text/tokenizer's merges are one cache
+ * line a look-up; policy/text/template and policy/node/engine's models have their memory from an arena. Objects
+ * that come and go one by one, with a memory of their own, are in lists by hash (base/core/list.h). */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -32,8 +32,8 @@ void table_fini(struct table *t);
 /* Make room for |n| numbers in all, at most TABLE_MOST. False: out of memory, and nothing changed. Call it where a peer
  * or a file chooses how many there are. */
 bool table_reserve(struct table *t, size_t n);
-/* Put |number|, below TABLE_NONE, under |hash|, where other numbers may be too. The table doubles when it has no
- * room; without memory for that the program ends. */
+/* Put |number|, below TABLE_NONE, under |hash|, where other numbers may be too, and this one more than once. The
+ * table doubles when it has no room; without memory for that the program ends. */
 void table_put(struct table *t, uint64_t hash, uint32_t number);
 /* Remove |number|, which is there under |hash|. */
 void table_drop(struct table *t, uint64_t hash, uint32_t number);

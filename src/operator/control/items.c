@@ -2,14 +2,12 @@
 /* items: the objects that are known, by kind and key. */
 #include <stdlib.h>
 
+#include "base/mix/mix.h"
 #include "operator/control/control_priv.h"
 
 static struct cgn_link *bucket_of(struct control *c, enum desired_kind kind, const char *key)
 {
-	uint32_t h = 2166136261U ^ (uint32_t)kind; /* FNV-1a */
-	for (; *key != '\0'; key++)
-		h = (h ^ (unsigned char)*key) * 16777619U;
-	return &c->buckets[h % CONTROL_BUCKETS];
+	return &c->buckets[mix_fnv1a(MIX_FNV1A ^ kind, key, strlen(key)) % CONTROL_BUCKETS];
 }
 
 struct item *item_find(struct control *c, enum desired_kind kind, const char *key)

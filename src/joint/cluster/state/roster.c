@@ -2,17 +2,15 @@
 /* roster: entries by id, in a hash table of fixed size. */
 #include <stdlib.h>
 
+#include "base/mix/mix.h"
 #include "joint/cluster/state/state_priv.h"
 
 static struct cgn_link *bucket_of(const struct roster *r, const char *id)
 {
-	uint32_t h = 2166136261U; /* FNV-1a: ids come from our own agents */
-	for (const char *p = id; *p != '\0'; p++)
-		h = (h ^ (unsigned char)*p) * 16777619U;
 	union {
 		const struct cgn_link *in;
-		struct cgn_link *out;
-	} link = {.in = &r->buckets[h % ROSTER_BUCKETS]};
+		struct cgn_link *out; /* Ids come from our own agents. */
+	} link = {.in = &r->buckets[mix_fnv1a(MIX_FNV1A, id, strlen(id)) % ROSTER_BUCKETS]};
 	return link.out;
 }
 

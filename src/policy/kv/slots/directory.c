@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "policy/kv/slots/directory.h"
 
-#include "base/mix/mix.h"
+#include "base/table/table.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -9,19 +9,11 @@
 #define SLOT_DIRECTORY_TAG 0x5e1f0001U
 #define NO_TIER            BLOCK_TIERS
 
-struct state;
-struct block {
-	uint64_t digest;
-	struct state *state;
-	struct block *next; /* Next in the bucket */
-};
-
 struct state {
 	uint64_t id;
-	struct state *next;      /* Next in the bucket */
 	struct slot_entry entry; /* chain NULL: the entry is not known */
-	struct block *blocks;
-	uint8_t *piece; /* Mask of tiers, for each segment */
+	uint64_t *copies;        /* The entry's sums and chain */
+	uint8_t *piece;          /* Mask of tiers, for each segment */
 	uint32_t n_piece;
 	enum block_tier tier;
 };
@@ -30,89 +22,42 @@ struct slot_directory {
 	uint32_t tag;
 	slot_directory_changed held;
 	void *user;
-	struct state **by_id;
-	struct block **by_block;
-	size_t id_mask, block_mask, n_states, n_whole, n_blocks;
+	struct state *all; /* Without holes: the last one takes the place of one that goes */
+	size_t cap, n_whole;
+	struct table by_id, by_block; /* Indices of |all|; by_block: under each block of the chain */
 };
-
-static size_t bucket_of(uint64_t digest, size_t mask)
-{
-	return (size_t)(mix_golden(digest) >> 20) & mask;
-}
 
 struct slot_directory *slot_directory_new(slot_directory_changed held, void *user)
 {
 	struct slot_directory *s = CGN_NEW(struct slot_directory);
-	const size_t ids = 4096, blocks = 65536;
-	*s = (struct slot_directory){.tag = SLOT_DIRECTORY_TAG,
-		.held = held,
-		.user = user,
-		.by_id = CGN_NEW_ARRAY(struct state *, ids),
-		.by_block = CGN_NEW_ARRAY(struct block *, blocks),
-		.id_mask = ids - 1,
-		.block_mask = blocks - 1};
+	s->tag = SLOT_DIRECTORY_TAG;
+	s->held = held;
+	s->user = user;
 	return s;
 }
 
 /* ---- states ---- */
 
-static struct state **state_place(const struct slot_directory *s, uint64_t id)
+static struct state *state_find(const struct slot_directory *s, uint64_t id)
 {
-	struct state **at = &s->by_id[bucket_of(id, s->id_mask)];
-	while (*at != NULL && (*at)->id != id)
-		at = &(*at)->next;
-	return at;
+	uint32_t i = table_find(&s->by_id, id, (const uint64_t *)(const void *)s->all, sizeof *s->all);
+	return i != TABLE_NONE ? &s->all[i] : NULL;
 }
 
+/* Return the state of |id|, which is new if there was none; NULL: the directory is full. */
 static struct state *state_get(struct slot_directory *s, uint64_t id)
 {
-	struct state **at = state_place(s, id);
-	if (*at != NULL || s->n_states == SLOT_DIRECTORY_MAX_STATES)
-		return *at;
-	struct state *t = CGN_NEW(struct state);
-	t->id = id;
-	t->tier = NO_TIER;
-	*at = t;
-	s->n_states++;
+	struct state *t = state_find(s, id);
+	if (t != NULL || s->by_id.n == SLOT_DIRECTORY_MAX_STATES)
+		return t;
+	if (s->by_id.n == s->cap) {
+		s->cap = s->cap > 0 ? 2 * s->cap : 64;
+		s->all = CGN_GROWN(s->all, s->cap);
+	}
+	t = &s->all[s->by_id.n];
+	*t = (struct state){.id = id, .tier = NO_TIER};
+	table_put(&s->by_id, id, (uint32_t)(t - s->all));
 	return t;
-}
-
-static void state_free(struct state *t)
-{
-	free(t->blocks);
-	free(t->piece);
-	free(t);
-}
-
-/* ---- blocks ---- */
-
-/* Double the buckets once there are more blocks than buckets. Without memory the lists grow longer
- * instead. */
-static void blocks_grow(struct slot_directory *s)
-{
-	size_t n = 2 * (s->block_mask + 1);
-	struct block **wide = s->n_blocks > s->block_mask ? calloc(n, sizeof(void *)) : NULL;
-	if (wide == NULL)
-		return;
-	for (size_t i = 0; i <= s->block_mask; i++)
-		for (struct block *b = s->by_block[i], *next; b != NULL; b = next) {
-			struct block **to = &wide[bucket_of(b->digest, n - 1)];
-			next = b->next;
-			b->next = *to;
-			*to = b;
-		}
-	free(s->by_block);
-	s->by_block = wide;
-	s->block_mask = n - 1;
-}
-
-static void block_drop(struct slot_directory *s, struct block *b)
-{
-	struct block **at = &s->by_block[bucket_of(b->digest, s->block_mask)];
-	while (*at != b)
-		at = &(*at)->next;
-	*at = b->next;
-	s->n_blocks--;
 }
 
 static void directory_report(struct slot_directory *s, const struct state *t, bool held)
@@ -158,22 +103,32 @@ static void entry_forget(struct slot_directory *s, struct state *t)
 	}
 	t->tier = NO_TIER;
 	for (size_t i = 0; i < t->entry.n; i++)
-		block_drop(s, &t->blocks[i]);
-	free(t->blocks);
-	t->blocks = NULL;
+		table_drop(&s->by_block, t->entry.chain[i], (uint32_t)(t - s->all));
+	free(t->copies);
+	t->copies = NULL;
 	t->entry = (struct slot_entry){.chain = NULL};
+}
+
+static void state_remove(struct slot_directory *s, struct state *t)
+{
+	uint32_t i = (uint32_t)(t - s->all), end = s->by_id.n - 1;
+	const struct state *last = &s->all[end];
+	entry_forget(s, t);
+	free(t->piece);
+	table_drop(&s->by_id, t->id, i);
+	if (t == last)
+		return;
+	table_replace(&s->by_id, last->id, end, i);
+	for (size_t k = 0; k < last->entry.n; k++)
+		table_replace(&s->by_block, last->entry.chain[k], end, i);
+	*t = *last;
 }
 
 void slot_directory_clear(struct slot_directory *s)
 {
 	CGN_LIVE(s, SLOT_DIRECTORY_TAG);
-	for (size_t i = 0; i <= s->id_mask; i++)
-		for (struct state *t; (t = s->by_id[i]) != NULL;) {
-			entry_forget(s, t);
-			s->by_id[i] = t->next;
-			state_free(t);
-		}
-	s->n_states = 0;
+	while (s->by_id.n > 0)
+		state_remove(s, &s->all[s->by_id.n - 1]);
 }
 
 void slot_directory_free(struct slot_directory **take)
@@ -184,10 +139,10 @@ void slot_directory_free(struct slot_directory **take)
 		return;
 	CGN_LIVE(s, SLOT_DIRECTORY_TAG);
 	s->held = NULL;
-	if (s->by_id != NULL && s->by_block != NULL)
-		slot_directory_clear(s);
-	free(s->by_id);
-	free(s->by_block);
+	slot_directory_clear(s);
+	table_fini(&s->by_id);
+	table_fini(&s->by_block);
+	free(s->all);
 	s->tag = 0;
 	free(s);
 }
@@ -205,16 +160,12 @@ static void piece_room(struct state *t, uint32_t segment)
 
 static void drop_if_gone(struct slot_directory *s, uint64_t id)
 {
-	struct state **at = state_place(s, id), *t = *at;
+	struct state *t = state_find(s, id);
 	for (uint32_t i = 0; t != NULL && i < t->n_piece; i++)
 		if (t->piece[i] != 0)
 			return;
-	if (t == NULL)
-		return;
-	entry_forget(s, t);
-	*at = t->next;
-	s->n_states--;
-	state_free(t);
+	if (t != NULL)
+		state_remove(s, t);
 }
 
 bool slot_directory_piece_told(struct slot_directory *s, uint64_t id, uint32_t segment, unsigned tiers)
@@ -223,7 +174,7 @@ bool slot_directory_piece_told(struct slot_directory *s, uint64_t id, uint32_t s
 	if (segment > SLOT_ENTRY_MAX_PIECES)
 		return false;
 	tiers &= BLOCK_TIER_BIT(BLOCK_RAM) | BLOCK_TIER_BIT(BLOCK_SSD);
-	struct state *t = tiers != 0 ? state_get(s, id) : *state_place(s, id);
+	struct state *t = tiers != 0 ? state_get(s, id) : state_find(s, id);
 	if (t == NULL)
 		return false;
 	piece_room(t, segment);
@@ -238,29 +189,28 @@ bool slot_directory_piece_told(struct slot_directory *s, uint64_t id, uint32_t s
 	return wanted;
 }
 
-/* Blocks and the copies of sums and chain share one allocation. */
+/* The copies of sums and chain share one allocation. */
 static CGN_RC entry_take(struct slot_directory *s, struct state *t, const struct slot_entry *c,
 	struct cgn_err *err)
 {
 	size_t pieces = slot_entry_pieces(c);
-	if (s->n_blocks + c->n > SLOT_DIRECTORY_MAX_BLOCKS)
+	if (s->by_block.n + c->n > SLOT_DIRECTORY_MAX_BLOCKS)
 		return CGN_FAIL(err, TOO_LARGE, "the states that the store has are of more than %zu blocks",
 			SLOT_DIRECTORY_MAX_BLOCKS);
-	t->blocks = malloc(c->n * sizeof *t->blocks + (c->n + pieces) * sizeof(uint64_t));
-	if (t->blocks == NULL)
+	t->copies = malloc((c->n + pieces) * sizeof *t->copies);
+	if (t->copies == NULL || !table_reserve(&s->by_block, s->by_block.n + c->n)) {
+		free(t->copies);
+		t->copies = NULL;
 		return CGN_FAIL(err, NO_MEMORY, "no memory for a slot entry");
-	uint64_t *sums = (uint64_t *)(void *)(t->blocks + c->n), *chain = sums + pieces;
-	memcpy(sums, c->sums, pieces * sizeof *sums);
+	}
+	uint64_t *chain = t->copies + pieces;
+	memcpy(t->copies, c->sums, pieces * sizeof *t->copies);
 	memcpy(chain, c->chain, c->n * sizeof *chain);
 	t->entry = *c;
-	t->entry.sums = sums;
+	t->entry.sums = t->copies;
 	t->entry.chain = chain;
-	for (size_t i = 0; i < c->n; i++) {
-		struct block **to = &s->by_block[bucket_of(chain[i], s->block_mask)];
-		t->blocks[i] = (struct block){.digest = chain[i], .state = t, .next = *to};
-		*to = &t->blocks[i];
-	}
-	s->n_blocks += c->n;
+	for (size_t i = 0; i < c->n; i++)
+		table_put(&s->by_block, chain[i], (uint32_t)(t - s->all));
 	return CGN_OK;
 }
 
@@ -273,7 +223,6 @@ CGN_RC slot_directory_add(struct slot_directory *s, const struct slot_entry *c, 
 		return CGN_FAIL(err, TOO_LARGE, "the store has more than %d states",
 			SLOT_DIRECTORY_MAX_STATES);
 	entry_forget(s, t);
-	blocks_grow(s);
 	cgn_rc rc = entry_take(s, t, c, err);
 	state_settle(s, t);
 	drop_if_gone(s, slot_entry_id(c));
@@ -289,7 +238,7 @@ size_t slot_directory_states(const struct slot_directory *s)
 size_t slot_directory_blocks(const struct slot_directory *s)
 {
 	CGN_LIVE(s, SLOT_DIRECTORY_TAG);
-	return s->n_blocks;
+	return s->by_block.n;
 }
 
 /* ---- finding ---- */
@@ -301,12 +250,16 @@ static bool is_better(const struct state *t, const struct state *than)
 	return slot_entry_bytes(&t->entry) < slot_entry_bytes(&than->entry);
 }
 
-static const struct state *best_with(const struct slot_directory *s, uint64_t digest)
+/* Return the best state whose block |at| is that of |chain|. */
+static const struct state *best_with(const struct slot_directory *s, const uint64_t *chain, size_t at)
 {
 	const struct state *best = NULL;
-	for (const struct block *b = s->by_block[bucket_of(digest, s->block_mask)]; b != NULL; b = b->next)
-		if (b->digest == digest && b->state->tier != NO_TIER && is_better(b->state, best))
-			best = b->state;
+	table_each (i, &s->by_block, chain[at]) {
+		const struct state *t = &s->all[i.number];
+		if (t->entry.n > at && t->entry.chain[at] == chain[at] && t->tier != NO_TIER &&
+			is_better(t, best))
+			best = t;
+	}
 	return best;
 }
 
@@ -320,7 +273,7 @@ struct slot_directory_find slot_directory_find(const struct slot_directory *s, c
 	CGN_LIVE(s, SLOT_DIRECTORY_TAG);
 	while (low < high) {
 		size_t mid = low + (high - low + 1) / 2;
-		const struct state *t = best_with(s, chain[mid - 1]);
+		const struct state *t = best_with(s, chain, mid - 1);
 		if (t != NULL)
 			best = t;
 		if (t != NULL)
@@ -338,7 +291,7 @@ struct slot_directory_find slot_directory_find(const struct slot_directory *s, c
 bool slot_directory_get(const struct slot_directory *s, uint64_t id, struct slot_directory_find *out)
 {
 	CGN_LIVE(s, SLOT_DIRECTORY_TAG);
-	const struct state *t = *state_place(s, id);
+	const struct state *t = state_find(s, id);
 	if (t == NULL || t->entry.chain == NULL || t->tier == NO_TIER)
 		return false;
 	*out = (struct slot_directory_find){.entry = t->entry,
@@ -352,7 +305,7 @@ bool slot_directory_find_prefix(const struct slot_directory *s, const struct slo
 {
 	CGN_LIVE(s, SLOT_DIRECTORY_TAG);
 	for (size_t i = c->n - 1; i > 0; i--) {
-		const struct state *t = *state_place(s, c->chain[i - 1]);
+		const struct state *t = state_find(s, c->chain[i - 1]);
 		if (t == NULL || t->entry.n != i || t->tier == NO_TIER)
 			continue;
 		*out = (struct slot_directory_find){.entry = t->entry,

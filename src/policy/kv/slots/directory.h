@@ -3,7 +3,7 @@
  * chain and reported to routers. A state is in RAM when all of its pieces are there; on SSD when some pieces
  * are only there; it is not listed while a piece is missing or its slot entry is not known. Pure; one thread.
  *
- * Memory: a state takes about 150 bytes, plus 32 for each block of its chain and 1 for each piece; at most
+ * Memory: a state takes about 150 bytes, plus 19 to 29 for each block of its chain and 1 for each piece; at most
  * SLOT_DIRECTORY_MAX_STATES and SLOT_DIRECTORY_MAX_BLOCKS. */
 #pragma once
 #include "policy/kv/block/tier.h"

@@ -46,8 +46,6 @@ struct residency *residency_new(size_t capacity)
 		.limit = capacity,
 		.room = capacity,
 		.entry = CGN_NEW_ARRAY(struct entry, capacity)};
-	if (!table_reserve(&r->table, capacity))
-		cgn_out_of_memory(capacity, CGN_HERE);
 	cgn_list_init(&r->used);
 	cgn_list_init(&r->unused);
 	for (size_t i = 0; i < capacity; i++)

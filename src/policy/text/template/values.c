@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/mix/mix.h"
 #include "template_priv.h"
 #include "text_priv.h"
 
@@ -141,19 +142,11 @@ bool list_add(struct vm *vm, struct list *l, struct value v)
 }
 
 /* ---- dictionaries ---- */
-static uint32_t hash_of(struct cgn_str key)
-{
-	uint32_t h = 2166136261U; /* FNV-1a. */
-	for (size_t i = 0; i < key.n; i++)
-		h = (h ^ (unsigned char)key.p[i]) * 16777619U;
-	return h;
-}
-
 /* Return the slot of |key|, or the empty slot for it. Long probes cost steps, so that chosen keys cannot gain
  * time. */
 static bool index_slot(struct vm *vm, const struct dict *d, struct cgn_str key, size_t *out)
 {
-	size_t mask = d->n_index - 1, at = hash_of(key) & mask;
+	size_t mask = d->n_index - 1, at = mix_fnv1a(MIX_FNV1A, key.p, key.n) & mask;
 	while (d->index[at] != 0 && !cgn_str_eq(d->e[d->index[at] - 1].key, key)) {
 		if (!vm_spend(vm, 1))
 			return false;

@@ -2,14 +2,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/mix/mix.h"
 #include "policy/who/billing/billing_priv.h"
 
 struct billing *billing_new(void)
 {
 	struct billing *l = CGN_NEW(struct billing);
 	l->tag = BILLING_TAG;
-	l->spots_of = UINT64_MAX;
+	l->table_of = UINT64_MAX;
 	return l;
 }
 
@@ -29,6 +28,7 @@ void billing_free(struct billing **take)
 	CGN_LIVE(l, BILLING_TAG);
 	for (size_t i = 0; i < l->n; i++)
 		hour_fini(&l->hours[i]);
+	table_fini(&l->table);
 	l->tag = 0;
 	free(l);
 }
@@ -80,25 +80,29 @@ static bool names_eq(const struct billing_names *a, const struct billing_names *
 		cgn_str_eq(a->model, b->model);
 }
 
-static uint16_t *spot_find(struct billing *l, const struct billing_hour *h, const struct billing_names *names)
+static uint64_t names_hash(const struct billing_names *names)
 {
-	uint64_t at = mix_fnv1a(MIX_FNV1A, names->tenant.p, names->tenant.n);
-	at = mix64(mix_fnv1a(mix_fnv1a(at, names->key.p, names->key.n), names->model.p, names->model.n));
-	for (;; at++) {
-		uint16_t *spot = &l->spots[at & (BILLING_SPOTS - 1)];
-		if (*spot == 0 || names_eq(&h->rows[*spot - 1].names, names))
-			return spot;
-	}
+	uint64_t hash = mix_fnv1a(MIX_FNV1A, names->tenant.p, names->tenant.n);
+	return mix_fnv1a(mix_fnv1a(hash, names->key.p, names->key.n), names->model.p, names->model.n);
 }
 
-static void spots_fill(struct billing *l, const struct billing_hour *h)
+static struct billing_row *row_find(struct billing *l, const struct billing_hour *h,
+	const struct billing_names *names)
 {
-	if (l->spots_of == h->hour)
+	table_each (at, &l->table, names_hash(names))
+		if (names_eq(&h->rows[at.number].names, names))
+			return &h->rows[at.number];
+	return NULL;
+}
+
+static void table_fill(struct billing *l, const struct billing_hour *h)
+{
+	if (l->table_of == h->hour)
 		return;
-	memset(l->spots, 0, sizeof l->spots);
-	for (size_t i = 0; i < h->n; i++)
-		*spot_find(l, h, &h->rows[i].names) = (uint16_t)(i + 1);
-	l->spots_of = h->hour;
+	table_clear(&l->table);
+	for (uint32_t i = 0; i < h->n; i++)
+		table_put(&l->table, names_hash(&h->rows[i].names), i);
+	l->table_of = h->hour;
 }
 
 static void names_copy(struct billing_names *to, const struct billing_names *from)
@@ -130,14 +134,14 @@ static struct billing_row *row_make(struct billing *l, struct billing_hour *h,
 {
 	static const struct billing_names other = {{BILLING_OTHER, sizeof BILLING_OTHER - 1},
 		{BILLING_OTHER, sizeof BILLING_OTHER - 1}, {BILLING_OTHER, sizeof BILLING_OTHER - 1}};
-	spots_fill(l, h);
-	uint16_t *spot = spot_find(l, h, names);
-	if (*spot == 0 && h->n >= BILLING_ROWS - 1)
-		spot = spot_find(l, h, &other);
-	if (*spot != 0)
-		return &h->rows[*spot - 1];
-	struct billing_row *row = row_new(h, h->n >= BILLING_ROWS - 1 ? &other : names);
-	*spot = (uint16_t)h->n;
+	table_fill(l, h);
+	struct billing_row *row = row_find(l, h, names);
+	if (row == NULL && h->n >= BILLING_ROWS - 1)
+		row = row_find(l, h, names = &other);
+	if (row != NULL)
+		return row;
+	row = row_new(h, names);
+	table_put(&l->table, names_hash(names), (uint32_t)(row - h->rows));
 	return row;
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* billing, inside: the rows. */
 #pragma once
+#include "base/table/table.h"
 #include "policy/who/billing/billing.h"
 
 struct billing_row {
@@ -12,14 +13,13 @@ struct billing_hour {
 	struct billing_row *rows;
 	size_t n, cap;
 };
-#define BILLING_SPOTS ((size_t)2 * BILLING_ROWS)
 struct billing {
 	uint32_t tag;
 	struct billing_hour hours[BILLING_HOURS]; /* In order of time. */
 	size_t n;
 	uint64_t version;
-	uint64_t spots_of;             /* The hour that |spots| are of. */
-	uint16_t spots[BILLING_SPOTS]; /* Index of a row plus one; 0: free. */
+	uint64_t table_of;  /* The hour of |table|. */
+	struct table table; /* Indices of the hour's rows. */
 };
 #define BILLING_TAG 0x1ed6e701U
 

@@ -147,6 +147,7 @@ static struct report_line *line_new(struct billing_report *r, uint64_t hour, str
 		r->cap = r->cap > 0 ? 2 * r->cap : 256;
 		r->lines = CGN_GROWN(r->lines, r->cap);
 	}
+	table_put(&r->table, hash, (uint32_t)r->n);
 	r->lines[r->n] = (struct report_line){.hour = hour, .name = cgn_arena_str(&r->names, name)};
 	return &r->lines[r->n++];
 }

@@ -97,6 +97,7 @@ struct budget_account *budget_book_make(struct budget_book *b, struct cgn_str na
 	table_put(&b->table, name_hash(name), (uint32_t)b->n);
 	if (b->n == b->cap)
 		book_grow(b);
+	table_put(&b->table, name_hash(name), (uint32_t)b->n);
 	a = &b->accounts[b->n++];
 	*a = (struct budget_account){0};
 	(void)cgn_str_copyz(a->name, sizeof a->name, name);

@@ -25,13 +25,19 @@ static cgn_nsec drain_timeout(const struct config *cfg)
 	return cfg->agent.drain_timeout + grace + LEAVE_TIME;
 }
 
+static const char kinds[] = "kind of the engine:"
+#define ENGINE(id, name) " " #name
+#include "policy/config/engine_kinds.def"
+#undef ENGINE
+	;
+
 static const struct svc_flag flags[] = {
 	{"listen", "agent.listen", "ADDR", "gRPC address for routers"},
 	{"admin", "agent.listen_admin", "ADDR", "address of metrics and health"},
 	{"node-id", "agent.node_id", "NAME", "name of this node"},
 	{"router", "cluster.router", "ADDR", "router to register with (state_backend embedded)"},
 	{"engine", "engine.url", "URL", "the engine's base URL"},
-	{"engine-kind", "engine.kind", "KIND", "vllm, sglang, trtllm, llama_cpp, mlx, openai_compat or sim"},
+	{"engine-kind", "engine.kind", "KIND", kinds},
 };
 
 static const struct svc_admin_route routes[] = {{"GET", "/engines", agent_admin_engines, ACTION_STATUS_READ},

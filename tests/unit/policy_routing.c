@@ -562,7 +562,7 @@ static bool settings_name(const char *word)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf page = {0};
 	config_reference(&page);
-	const char *row = strstr(cgn_buf_z(&page), "how a node is chosen: ");
+	const char *row = strstr(cgn_buf_z(&page), "`policy`](../");
 	assert_non_null(row);
 	const char *at = strstr(row, word);
 	return at != NULL && at < row + strcspn(row, "\n");

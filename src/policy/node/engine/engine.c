@@ -4,8 +4,11 @@
 #include "policy/node/engine/engine_priv.h"
 #include "policy/node/engine/prom.h"
 
-static const struct engine_ops *const kinds[] = {&engine_vllm, &engine_sglang, &engine_trtllm,
-	&engine_llama_cpp, &engine_mlx, &engine_openai_compat, &engine_sim};
+static const struct engine_ops *const kinds[] = {
+#define ENGINE(id, name) &engine_##name,
+#include "policy/config/engine_kinds.def"
+#undef ENGINE
+};
 
 const struct engine_ops *engine_ops_of(int kind)
 {

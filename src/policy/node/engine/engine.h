@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* engine: the facts of each kind of inference engine: its command line, readiness, load, models, token ids,
- * resume dialect, and the routes that it lacks. One file and one row of engine.c per kind, with the version
- * that its facts were read at. Pure. */
+ * resume dialect, and the routes that it lacks. One file and one row of policy/config/engine_kinds.def per kind,
+ * with the version that its facts were read at. Pure. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
@@ -81,10 +81,13 @@ const char *engine_resume_of(const struct config_engine *e);
 struct engine_launch; /* launch.h */
 struct engine_launch_ask;
 struct engine_tokens_ops; /* tokens.h */
+#define ENGINE_OFFLOAD(value) (1U << ((value) - OFFLOAD_NONE))
 struct engine_ops {
 	int kind;            /* ENGINE_* of the configuration */
 	const char *read_at; /* Product and version that this row was checked against */
 	const char *binary;  /* Program when none is configured; NULL: none */
+	/* ENGINE_OFFLOAD of each kv_offload beside none that goes with agent.role both, and with prefill or decode */
+	unsigned offloads, offloads_apart;
 	/* Append the kind's arguments and environment to the plan. */
 	CGN_RC (*launch)(const struct engine_launch_ask *ask, struct engine_launch *out, struct cgn_err *err);
 	const char *ready_path; /* Path of the readiness probe */

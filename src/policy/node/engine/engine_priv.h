@@ -8,8 +8,9 @@
 
 extern const char
 	*const engine_no_natives[]; /* the engine has none of the routes that only some kinds have */
-extern const struct engine_ops engine_vllm, engine_sglang, engine_trtllm, engine_llama_cpp, engine_mlx,
-	engine_openai_compat, engine_sim;
+#define ENGINE(id, name) extern const struct engine_ops engine_##name;
+#include "policy/config/engine_kinds.def"
+#undef ENGINE
 
 /* launch.c: append to the plan. */
 /* |z| is borrowed and outlives the plan. */

@@ -28,6 +28,7 @@ static const struct engine_resume compat_resumes[] = {
 	{.name = "prefill", .shape = ENGINE_RESUME_PREFILL, .text_default = 16},
 };
 
+/* No kv_offload: an engine that is not managed may have any connector, and the agent only names it to routers. */
 const struct engine_ops engine_openai_compat = {
 	.kind = ENGINE_OPENAI_COMPAT,
 	.read_at = "OpenAI API reference, 2026-11; metrics of vLLM 0.26",

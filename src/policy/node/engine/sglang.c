@@ -122,6 +122,10 @@ const struct engine_ops engine_sglang = {
 	.kind = ENGINE_SGLANG,
 	.read_at = "SGLang 0.5.23 (its parser, its server on a CPU)",
 	.binary = "python3",
+	.offloads = ENGINE_OFFLOAD(OFFLOAD_HICACHE),
+	/* Between the nodes NIXL, or Mooncake. */
+	.offloads_apart = ENGINE_OFFLOAD(OFFLOAD_NIXL) | ENGINE_OFFLOAD(OFFLOAD_HICACHE) |
+		ENGINE_OFFLOAD(OFFLOAD_MOONCAKE),
 	.launch = sglang_launch,
 	.ready_path = "/health",
 	.check_every = 2 * CGN_SEC,

@@ -100,11 +100,17 @@ static void trtllm_read(struct cgn_str text, struct engine_load *into)
 /* /v1/completions refuses a salt. */
 static const char *const trtllm_salts[] = {"/v1/chat/completions", NULL};
 
+/* Between the nodes NIXL. */
+#define TRTLLM_OFFLOADS \
+	(ENGINE_OFFLOAD(OFFLOAD_NIXL) | ENGINE_OFFLOAD(OFFLOAD_KVBM) | ENGINE_OFFLOAD(OFFLOAD_NATIVE))
+
 /* No resume: neither continue_final_message nor a final assistant message is continued. */
 const struct engine_ops engine_trtllm = {
 	.kind = ENGINE_TRTLLM,
 	.read_at = "TensorRT-LLM 1.1, documentation and source",
 	.binary = "trtllm-serve",
+	.offloads = TRTLLM_OFFLOADS,
+	.offloads_apart = TRTLLM_OFFLOADS,
 	.launch = trtllm_launch,
 	.ready_path = "/health",
 	.check_every = 2 * CGN_SEC,

@@ -199,10 +199,18 @@ static const char *const vllm_natives[] = {"/rerank", "/v2/rerank", "/score", "/
 static const char *const vllm_salts[] = {"/v1/chat/completions", "/v1/completions", "/v1/responses",
 	"/v1/messages", "/v1/embeddings", "/v1/rerank", "/v1/score", NULL};
 
+/* Each is stacked with NIXL between the nodes, except mooncake. */
+#define VLLM_OFFLOADS                                                                                    \
+	(ENGINE_OFFLOAD(OFFLOAD_NIXL) | ENGINE_OFFLOAD(OFFLOAD_LMCACHE) | ENGINE_OFFLOAD(OFFLOAD_KVBM) | \
+		ENGINE_OFFLOAD(OFFLOAD_FLEXKV) | ENGINE_OFFLOAD(OFFLOAD_MOONCAKE) |                      \
+		ENGINE_OFFLOAD(OFFLOAD_NATIVE))
+
 const struct engine_ops engine_vllm = {
 	.kind = ENGINE_VLLM,
 	.read_at = "vLLM 0.33 (its parser), 0.32 (asked, on a CPU)",
 	.binary = "vllm",
+	.offloads = VLLM_OFFLOADS,
+	.offloads_apart = VLLM_OFFLOADS,
 	.launch = vllm_launch,
 	.ready_path = "/health",
 	.check_every = 2 * CGN_SEC,

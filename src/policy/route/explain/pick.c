@@ -47,24 +47,11 @@ static void best_of(const struct chooser_pick_result *p, struct best *b)
 	}
 }
 
-static enum explain_unit unit_of(enum route_policy policy)
-{
-	switch (policy) {
-	case ROUTE_WEIGHTED:
-		return EXPLAIN_SCORE_UNIT;
-	case ROUTE_PREDICTED:
-		return EXPLAIN_MS;
-	case ROUTE_LEAST_LOADED:
-	case ROUTE_POWER_OF_TWO:
-	case ROUTE_SESSION:
-		return EXPLAIN_REQUEST_UNIT;
-	case ROUTE_ROUND_ROBIN:
-	case ROUTE_RANDOM:
-	case ROUTE_POLICIES:
-		break;
-	}
-	return EXPLAIN_TURN;
-}
+static const enum explain_unit units[ROUTE_POLICIES] = {
+#define POLICY(id, text, score, pick, unit, help) EXPLAIN_##unit,
+#include "policy/config/route_policies.def"
+#undef POLICY
+};
 
 static struct cgn_str name_of(const struct cluster_view *view, uint16_t slot)
 {
@@ -192,7 +179,7 @@ void explain_pick(const struct chooser_ask *ask, const struct chooser_pick_resul
 	out->policy = route_policy_text(ask->rules->policy);
 	out->attempt = ask->prefill ? 0 : (uint32_t)ask->n_excluded + 1;
 	out->verdict = p->verdict;
-	out->unit = unit_of(ask->rules->policy);
+	out->unit = units[ask->rules->policy];
 	out->blocks = (uint32_t)ask->blocks;
 	out->chain = ask->blocks > 0 ? ask->chain[ask->blocks - 1] : 0;
 	out->common = least_held(p);

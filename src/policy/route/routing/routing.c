@@ -7,8 +7,8 @@ static const struct route_ops {
 	double (*score)(const struct route_ask *ask, const struct route_cand *c);
 	struct route_pick (*pick)(const struct route_ask *ask, const struct route_cand *cands, size_t n);
 } ops[ROUTE_POLICIES] = {
-#define POLICY(id, text, score, pick, help) {text, help, route_score_##score, route_pick_##pick},
-#include "policy/route/routing/policies.def"
+#define POLICY(id, text, score, pick, unit, help) {text, help, route_score_##score, route_pick_##pick},
+#include "policy/config/route_policies.def"
 #undef POLICY
 };
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* routing: which node gets a request. A pure function of the facts that are known of each candidate at that
- * instant. The policies are the rows of policies.def. Each picks only among candidates with room
+ * instant. The policies are the rows of policy/config/route_policies.def. Each picks only among candidates with room
  * (route_room).
  *
  * weighted: a score of about 1 (greater is better):

@@ -6,13 +6,11 @@
 
 #define ROUTE_WORST (-1e30F) /* A score worse than any, also for NaN. */
 
-double route_score_weighted(const struct route_ask *ask, const struct route_cand *c);
-double route_score_predicted(const struct route_ask *ask, const struct route_cand *c);
-double route_score_least_loaded(const struct route_ask *ask, const struct route_cand *c);
-#define POLICY(id, text, score, pick, help)                                                              \
+#define POLICY(id, text, score, pick, unit, help)                                                        \
+	double route_score_##score(const struct route_ask *ask, const struct route_cand *c);             \
 	struct route_pick route_pick_##pick(const struct route_ask *ask, const struct route_cand *cands, \
 		size_t n);
-#include "policy/route/routing/policies.def"
+#include "policy/config/route_policies.def"
 #undef POLICY
 
 /* Return whose turn it is among |n| equal nodes: each once in a round of n turns, and each round begins

@@ -9,8 +9,8 @@
 #include "policy/route/routing/transfer.h"
 
 enum route_policy {
-#define POLICY(id, text, score, pick, help) ROUTE_##id,
-#include "policy/route/routing/policies.def"
+#define POLICY(id, text, score, pick, unit, help) ROUTE_##id,
+#include "policy/config/route_policies.def"
 #undef POLICY
 	ROUTE_POLICIES
 };

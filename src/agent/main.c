@@ -40,10 +40,14 @@ static const struct svc_flag flags[] = {
 	{"engine-kind", "engine.kind", "KIND", kinds},
 };
 
-static const struct svc_admin_route routes[] = {{"GET", "/engines", agent_admin_engines, ACTION_STATUS_READ},
+static const struct svc_admin_route routes[] = {
+	{"GET", "/engines", agent_admin_engines, ACTION_STATUS_READ},
 	{"GET", "/gpus", agent_admin_gpus, ACTION_STATUS_READ},
 	{"GET", "/clocks", agent_admin_clocks, ACTION_STATUS_READ},
-	{"GET", "/power", agent_admin_power, ACTION_STATUS_READ}};
+#define DOCUMENT SVC_DOCUMENT
+#include "agent/daemon/documents.def"
+#undef DOCUMENT
+};
 
 static const struct metric_row metrics[] = {
 #define METRIC METRIC_ROW

@@ -187,8 +187,28 @@ static const struct svc_flag flags[] = {
 	{"workers", "kv.worker_threads", "N", "event loops; 0: one per core"},
 };
 
-static const struct svc_admin_route routes[] = {{"GET", "/store", kvcached_admin_store, ACTION_STATUS_READ},
-	{"GET", "/peers", peers_admin, ACTION_STATUS_READ}};
+static bool store_fill(void *state, struct pb_tree *t, void *message, struct svc_admin_reply *r)
+{
+	const struct kvcached *d = state;
+	(void)r;
+	CGN_LIVE(d, KVCACHED_TAG);
+	kvcached_store_fill(d, t, message);
+	return true;
+}
+
+static bool peers_fill(void *state, struct pb_tree *t, void *message, struct svc_admin_reply *r)
+{
+	(void)t;
+	(void)message;
+	peers_visit(state, r);
+	return false;
+}
+
+const struct svc_admin_route kvcached_documents[KVCACHED_DOCUMENTS] = {
+#define DOCUMENT SVC_DOCUMENT
+#include "kvcached/daemon/documents.def"
+#undef DOCUMENT
+};
 
 static const struct metric_row metrics[] = {
 #define METRIC METRIC_ROW
@@ -211,8 +231,8 @@ int main(int argc, char **argv)
 		.admin = {"kv.listen_admin", admin_addr},
 		.grpc = {"kv.listen", grpc_addr},
 		.drain_timeout = drain_timeout,
-		.routes = routes,
-		.n_routes = CGN_COUNT(routes),
+		.routes = kvcached_documents,
+		.n_routes = KVCACHED_DOCUMENTS,
 		.start = kvcached_start,
 		.check = kvcached_check,
 		.reload = kvcached_reload,

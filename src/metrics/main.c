@@ -102,29 +102,33 @@ static void metrics_drain(void *state)
 	powerpoll_close(&m->power, on_power_closed, m);
 }
 
-static void admin_power(void *state, const struct http_head *h, struct cgn_str body,
-	struct svc_admin_reply *r)
+static bool power_fill(void *state, struct pb_tree *t, void *message, struct svc_admin_reply *r)
 {
 	struct metrics *m = state;
-	struct json_out o = json_out_to(&r->body);
-	(void)h;
-	(void)body;
 	CGN_LIVE(m, METRICS_TAG);
 	if (m->power != NULL)
-		powerpoll_report(m->power, &o);
+		powerpoll_fill(m->power, t, message);
 	else
 		svc_admin_error(r, 503, "draining", "the program is ending");
+	return m->power != NULL;
 }
 
-static void admin_targets(void *state, const struct http_head *h, struct cgn_str body,
-	struct svc_admin_reply *r)
+static bool targets_fill(void *state, struct pb_tree *t, void *message, struct svc_admin_reply *r)
 {
 	struct metrics *m = state;
-	struct json_out o = json_out_to(&r->body);
-	(void)h;
-	(void)body;
+	(void)r;
 	CGN_LIVE(m, METRICS_TAG);
-	scrape_report(m->scrape, &o);
+	scrape_fill(m->scrape, t, message);
+	return true;
+}
+
+static bool router_list_fill(void *state, struct pb_tree *t, void *message, struct svc_admin_reply *r)
+{
+	const struct metrics *m = state;
+	(void)r;
+	CGN_LIVE(m, METRICS_TAG);
+	routers_fill(m->routers, t, message);
+	return true;
 }
 
 static void admin_federate(void *state, const struct http_head *h, struct cgn_str body,
@@ -134,17 +138,6 @@ static void admin_federate(void *state, const struct http_head *h, struct cgn_st
 	(void)body;
 	CGN_LIVE(m, METRICS_TAG);
 	federate_answer(m->federate, h, r);
-}
-
-static void admin_routers(void *state, const struct http_head *h, struct cgn_str body,
-	struct svc_admin_reply *r)
-{
-	const struct metrics *m = state;
-	struct json_out o = json_out_to(&r->body);
-	(void)h;
-	(void)body;
-	CGN_LIVE(m, METRICS_TAG);
-	routers_list(m->routers, &o);
 }
 
 static void admin_relay(void *state, const struct http_head *h, struct cgn_str body,
@@ -186,11 +179,12 @@ static const struct metric_row metric_rows[] = {
 #undef METRIC
 };
 
-static const struct svc_admin_route routes[] = {{"GET", "/power", admin_power, ACTION_STATUS_READ},
-	{"GET", "/targets", admin_targets, ACTION_STATUS_READ},
+static const struct svc_admin_route routes[] = {
+#define DOCUMENT SVC_DOCUMENT
+#include "metrics/documents.def"
+#undef DOCUMENT
 	{"GET", "/federate", admin_federate, ACTION_METRICS_READ},
 	{"GET", "/page/*", page_get_of_several, ACTION_STATUS_READ},
-	{"GET", "/routers", admin_routers, ACTION_STATUS_READ},
 	{"GET", "/routers/*", admin_relay, ACTION_STATUS_READ},
 	{"POST", "/routers/*", admin_relay, ACTION_ADMIN_CHANGE}};
 

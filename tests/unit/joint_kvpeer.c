@@ -425,6 +425,18 @@ static void a_member_that_leaves_is_forgotten(void **state)
 	world_close(&w);
 }
 
+static struct pb_tree told; /* Has the texts of |peers_of|, until the next call. */
+
+static const Cognitora__V1__KvPeersResponse *peers_of(const struct kvpeer *kp)
+{
+	pb_tree_fini(&told);
+	pb_tree_init(&told, (size_t)1 << 20);
+	Cognitora__V1__KvPeersResponse *all = PB_NEW(&told, kv_peers_response);
+	kvpeer_fill(kp, &told, all);
+	assert_false(told.bad);
+	return all;
+}
+
 static void itself_and_known_peers_are_not_dialled(void **state)
 {
 	(void)state;
@@ -441,8 +453,9 @@ static void itself_and_known_peers_are_not_dialled(void **state)
 	size_t ready = 0;
 	while (kvpeer_count(w.nodes[1].kp, &ready) > 2)
 		wait_peers(&w, 2);
-	struct json_out o = json_out_to(&text);
-	kvpeer_describe(w.nodes[1].kp, &o);
+	const Cognitora__V1__KvPeersResponse *all = peers_of(w.nodes[1].kp);
+	for (size_t i = 0; i < all->n_peers; i++)
+		cgn_buf_putz(&text, all->peers[i]->why);
 	assert_non_null(strstr(cgn_buf_z(&text), "it is this node itself"));
 	assert_non_null(strstr(cgn_buf_z(&text), "known under another name"));
 	cgn_buf_fini(&text);
@@ -450,18 +463,17 @@ static void itself_and_known_peers_are_not_dialled(void **state)
 }
 
 static Cognitora__V1__KvPeer row;
-static char row_certificate[KVPEER_CERTIFICATE];
 
-static void take_row(void *user, const Cognitora__V1__KvPeer *r)
+static void take_row(const struct kvpeer *kp)
 {
-	(void)user;
-	row = *r;
-	(void)cgn_str_copyz(row_certificate, sizeof row_certificate, cgn_str_of(r->certificate));
+	const Cognitora__V1__KvPeersResponse *all = peers_of(kp);
+	for (size_t i = 0; i < all->n_peers; i++)
+		row = *all->peers[i];
 }
 
 static bool a_heard_a_name(struct world *w)
 {
-	kvpeer_each(w->nodes[0].kp, take_row, NULL);
+	take_row(w->nodes[0].kp);
 	return row.name[0] != '\0';
 }
 
@@ -482,11 +494,11 @@ static void what_moved_is_told_on_both_sides(void **state)
 	kvpeer_member(w.nodes[0].kp, NULL, w.nodes[1].addr, NULL, NULL);
 	node_ask(&w, 1, 0, &k);
 	wait_answers(&w, 1);
-	kvpeer_each(w.nodes[1].kp, take_row, NULL);
+	take_row(w.nodes[1].kp);
 	assert_string_equal(row.id, "a");
 	assert_string_equal(row.name, "a");
 	assert_string_equal(row.why, "");
-	assert_string_equal(row_certificate, "node-1");
+	assert_string_equal(row.certificate, "node-1");
 	assert_true(row.fetched == 1 && row.fetched_bytes == 100000 && row.served == 0 && row.blocks == 1);
 	loop_until(w.l, a_heard_a_name, &w); /* The peer is known by its address until then. */
 	assert_string_equal(row.id, w.nodes[1].addr);
@@ -496,7 +508,7 @@ static void what_moved_is_told_on_both_sides(void **state)
 	/* The member stays when the incoming connection ends. */
 	kvpeer_close(&w.nodes[1].kp);
 	loop_until(w.l, a_has_no_guest, &w);
-	kvpeer_each(w.nodes[0].kp, take_row, NULL);
+	take_row(w.nodes[0].kp);
 	assert_true(row.served == 1 && row.served_bytes == 100000);
 	world_close(&w);
 }
@@ -671,11 +683,6 @@ static void a_wrong_byte_is_never_taken(void **state)
 	}
 }
 
-static void add_corrupt(void *user, const Cognitora__V1__KvPeer *r)
-{
-	*(uint64_t *)user += r->corrupt;
-}
-
 static void all_whose_bytes_are_in_it_may_be_wrong(void **state)
 {
 	(void)state;
@@ -689,7 +696,9 @@ static void all_whose_bytes_are_in_it_may_be_wrong(void **state)
 	wait_answers(&w, 1);
 	assert_null(w.asked[0].block);
 	assert_int_equal(w.asked[0].why.code, CGN_STORAGE);
-	kvpeer_each(w.nodes[1].kp, add_corrupt, &corrupt);
+	const Cognitora__V1__KvPeersResponse *all = peers_of(w.nodes[1].kp);
+	for (size_t i = 0; i < all->n_peers; i++)
+		corrupt += all->peers[i]->corrupt;
 	assert_true(corrupt == 2);
 	assert_true(ram_of(&w, 1) == 0);
 	world_close(&w);

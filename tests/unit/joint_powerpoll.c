@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* powerpoll: readings as metrics and as JSON; stale, absent and failing sources; settings. */
+#include "base/pb/pb_json.h"
 #include "joint/power/powerpoll/powerpoll.h"
 #include "policy/fleet/settings/settings.h"
 
@@ -164,6 +165,23 @@ static void test_what_is_stale_is_not_shown_as_power(void **state)
 	expect_line(text, "cgn_power_source_up{node=\"n1\",source=\"host\"} 0");
 }
 
+/* Write the power as /power does. */
+static void report_put(struct powerpoll *p, struct json_out *o)
+{
+	static const char *const select[] = {
+#define DOCUMENT(fill, path, action, Type, type, select, help) select,
+#include "metrics/documents.def"
+#undef DOCUMENT
+	};
+	struct pb_tree t;
+	pb_tree_init(&t, (size_t)1 << 20);
+	Cognitora__V1__Power *power = PB_NEW(&t, power);
+	powerpoll_fill(p, &t, power);
+	assert_false(t.bad);
+	pb_json_select(o, power, select[0]); /* The first document is /power. */
+	pb_tree_fini(&t);
+}
+
 static void test_the_report(void **state)
 {
 	struct world *w = *state;
@@ -173,7 +191,7 @@ static void test_the_report(void **state)
 	w->made[1].state = POWER_ABSENT;
 	(void)snprintf(w->made[1].why, sizeof w->made[1].why, "not installed");
 	assert_true(cgn_ok(powerpoll_add_reader(w->p, "n1", "host", give_readings, w, NULL)));
-	powerpoll_report(w->p, &o);
+	report_put(w->p, &o);
 	assert_string_equal(cgn_buf_z(&w->text),
 		"{\"nodes\":[{\"node\":\"n1\",\"watts\":100,\"by\":\"other\",\"source\":\"rapl\",\"whole\":false,\"readings\":1,"
 		"\"age_seconds\":0}],\"sources\":[{\"node\":\"n1\",\"source\":\"host\",\"up\":true,\"why\":\"\",\"age_seconds\":0,"
@@ -264,7 +282,7 @@ static void test_sources_of_the_settings(void **state)
 		struct json_out o = json_out_to(&w->text);
 		(void)uv_run(cgn_loop_uv(w->l), UV_RUN_ONCE);
 		w->text.n = 0;
-		powerpoll_report(w->p, &o);
+		report_put(w->p, &o);
 		text = cgn_buf_z(&w->text);
 	} while (strstr(text, "/nonexistent/ipmitool") == NULL || strstr(text, "127.0.0.1:1") == NULL);
 	alarm(0);

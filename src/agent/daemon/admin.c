@@ -46,14 +46,13 @@ void agent_admin_clocks(void *agent, const struct http_head *h, struct cgn_str b
 	node_clocks_report(&a->clocks, &a->gpus, &o);
 }
 
-void agent_admin_power(void *agent, const struct http_head *h, struct cgn_str body, struct svc_admin_reply *r)
+bool agent_power_fill(void *agent, struct pb_tree *t, void *message, struct svc_admin_reply *r)
 {
 	const struct agent *a = agent;
-	struct json_out o = json_out_to(&r->body);
-	(void)h;
-	(void)body;
+	(void)r;
 	CGN_LIVE(a, AGENT_TAG);
-	node_power_report(a->node_power, &o);
+	node_power_fill(a->node_power, t, message);
+	return true;
 }
 
 bool agent_admin_ready(void *agent, struct cgn_buf *why)

@@ -90,6 +90,5 @@ void agent_admin_engines(void *agent, const struct http_head *h, struct cgn_str 
 void agent_admin_gpus(void *agent, const struct http_head *h, struct cgn_str body, struct svc_admin_reply *r);
 void agent_admin_clocks(void *agent, const struct http_head *h, struct cgn_str body,
 	struct svc_admin_reply *r);
-void agent_admin_power(void *agent, const struct http_head *h, struct cgn_str body,
-	struct svc_admin_reply *r);
+bool agent_power_fill(void *agent, struct pb_tree *t, void *message, struct svc_admin_reply *r);
 bool agent_admin_ready(void *agent, struct cgn_buf *why); /* For /readyz */

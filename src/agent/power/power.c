@@ -140,7 +140,7 @@ bool node_power_sum(struct node_power *p, struct power_sum *out)
 	return powerpoll_sum(p->poll, p->node, out);
 }
 
-void node_power_report(struct node_power *p, struct json_out *o)
+void node_power_fill(struct node_power *p, struct pb_tree *t, Cognitora__V1__Power *to)
 {
-	powerpoll_report(p->poll, o);
+	powerpoll_fill(p->poll, t, to);
 }

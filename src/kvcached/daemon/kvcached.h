@@ -7,6 +7,7 @@
 
 #include "base/core/buf.h"
 #include "base/core/err.h"
+#include "cognitora/v1/kv.pb-c.h"
 #include "io/os/loop/loop.h"
 #include "joint/daemon/svc/svc.h"
 #include "joint/kv/kvstore/kvstore.h"
@@ -85,5 +86,13 @@ void kvcached_workers_reload(struct kvcached *d);
 void kvcached_workers_close(struct kvcached *d);
 
 void kvcached_metrics_open(struct kvcached *d); /* sets the metrics of the store once a second */
-void kvcached_admin_store(void *state, const struct http_head *h, struct cgn_str body,
-	struct svc_admin_reply *r);
+/* The documents of the admin port. main.c */
+enum kvcached_document {
+#define DOCUMENT(fill, path, action, Type, type, select, help) KVCACHED_##fill,
+#include "kvcached/daemon/documents.def"
+#undef DOCUMENT
+	KVCACHED_DOCUMENTS
+};
+extern const struct svc_admin_route kvcached_documents[KVCACHED_DOCUMENTS];
+/* Fill the state of the store, for Stats and /store. Any worker. */
+void kvcached_store_fill(const struct kvcached *d, struct pb_tree *t, Cognitora__V1__KvStatsResponse *to);

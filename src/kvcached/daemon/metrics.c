@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The status of the store: metrics, and GET /store. */
 #include "kvcached/daemon/metrics.h"
-#include "base/json/json.h"
 #include "kvcached/daemon/kvcached.h"
 
 #define METRICS_EVERY CGN_SEC
@@ -49,37 +48,35 @@ void kvcached_metrics_open(struct kvcached *d)
 	cgn_timer_set(&d->metrics_timer, 0);
 }
 
-void kvcached_admin_store(void *state, const struct http_head *h, struct cgn_str body,
-	struct svc_admin_reply *r)
+static Cognitora__V1__KvTierStats *tier_new(struct pb_tree *t, const struct kvstore_stats *st,
+	enum block_tier tier)
 {
-	struct kvcached *d = state;
+	Cognitora__V1__KvTierStats *to = PB_NEW(t, kv_tier_stats);
+	to->tier = (Cognitora__V1__KvTier)tier; /* both enumerations have the same numbers */
+	to->blocks = st->tier[tier].blocks;
+	to->bytes = st->tier[tier].bytes;
+	to->value_bytes = st->tier[tier].value_bytes;
+	to->budget_bytes = st->tier[tier].budget;
+	to->hits = st->tier[tier].hits;
+	to->evictions = st->tier[tier].evictions;
+	return to;
+}
+
+void kvcached_store_fill(const struct kvcached *d, struct pb_tree *t, Cognitora__V1__KvStatsResponse *to)
+{
 	struct kvstore_stats st;
-	(void)h;
-	(void)body;
-	CGN_LIVE(d, KVCACHED_TAG);
 	kvstore_stats(d->store, &st);
-	struct json_out o = json_out_to(&r->body);
-	json_open(&o, '{');
-	for (enum block_tier tier = BLOCK_RAM; tier <= BLOCK_SSD; tier++) {
-		const struct kvstore_tier_stats *t = &st.tier[tier];
-		json_key_open(&o, tier_names[tier], '{');
-		json_key_u64(&o, "blocks", t->blocks);
-		json_key_u64(&o, "bytes", t->bytes);
-		json_key_u64(&o, "value_bytes", t->value_bytes);
-		json_key_u64(&o, "budget_bytes", t->budget);
-		json_key_u64(&o, "hits", t->hits);
-		json_key_u64(&o, "evictions", t->evictions);
-		json_close(&o, '}');
-	}
-	json_key_u64(&o, "ssd_queue_bytes", st.ssd.queue_bytes);
-	json_key_u64(&o, "ssd_written_bytes", st.ssd.written_bytes);
-	json_key_u64(&o, "ssd_skipped", st.ssd.queue_full + st.ssd.index_full + st.ssd.failed);
-	json_key_u64(&o, "ssd_write_budget_bytes", st.ssd.budget_left);
-	json_key_z(&o, "ssd_trouble", st.ssd.refusing ? st.ssd.why : "");
-	json_key_u64(&o, "ssd_reopened", st.ssd.reopened);
-	json_key_u64(&o, "ssd_aside", st.ssd.aside);
-	json_key_u64(&o, "misses", st.misses);
-	json_key_u64(&o, "corrupt", st.corrupt);
-	json_key_u64(&o, "index_bytes", st.index_bytes);
-	json_close(&o, '}');
+	to->ram = tier_new(t, &st, BLOCK_RAM);
+	to->ssd = tier_new(t, &st, BLOCK_SSD);
+	to->ssd_queue_bytes = st.ssd.queue_bytes;
+	to->ssd_written_bytes = st.ssd.written_bytes;
+	to->ssd_skipped = st.ssd.queue_full + st.ssd.index_full + st.ssd.failed;
+	to->ssd_write_budget_bytes = st.ssd.budget_left;
+	to->ssd_trouble = pb_tree_text(t, cgn_str_of(st.ssd.refusing ? st.ssd.why : ""));
+	to->ssd_failed = st.ssd.failed;
+	to->ssd_reopened = st.ssd.reopened;
+	to->ssd_aside = st.ssd.aside;
+	to->misses = st.misses;
+	to->corrupt = st.corrupt;
+	to->index_bytes = st.index_bytes;
 }

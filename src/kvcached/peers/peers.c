@@ -3,8 +3,8 @@
  * posts. */
 #include <stdlib.h>
 
-#include "base/json/json.h"
 #include "base/log/log.h"
+#include "base/pb/pb_json.h"
 #include "joint/cluster/state/state.h"
 #include "joint/kv/kvpeer/kvpeer.h"
 #include "kvcached/daemon/metrics.h"
@@ -421,6 +421,8 @@ static void visitor_on_described(void *user, const struct cgn_buf *text)
 	struct visitor *v = user;
 	struct svc_admin_reply r = svc_admin_reply_new();
 	cgn_buf_str(&r.body, cgn_buf_view(text));
+	if (text->bad)
+		svc_admin_error(&r, 503, "no_memory", "no memory for the document");
 	if (v->call != NULL)
 		svc_admin_done(v->call, &r);
 	else
@@ -432,16 +434,19 @@ static void peers_write_json(const struct kvcached *d, const struct kvpeer *kp, 
 {
 	(void)d;
 	struct json_out o = json_out_to(out);
-	kvpeer_describe(kp, &o);
+	Cognitora__V1__KvPeersResponse rs = COGNITORA__V1__KV_PEERS_RESPONSE__INIT;
+	CGN_ON_EXIT(pb_tree_fini) struct pb_tree t;
+	pb_tree_init(&t, SVC_DOCUMENT_LIMIT);
+	kvpeer_fill(kp, &t, &rs);
+	if (!t.bad)
+		pb_json_select(&o, &rs, kvcached_documents[KVCACHED_peers_fill].select);
+	out->bad = out->bad || t.bad;
 }
 
-void peers_admin(void *state, const struct http_head *h, struct cgn_str body, struct svc_admin_reply *r)
+void peers_visit(struct kvcached *d, struct svc_admin_reply *r)
 {
-	struct kvcached *d = state;
-	(void)h;
-	(void)body;
-	struct visitor *v = calloc(1, sizeof *v);
-	if (v == NULL || peers_ask(d, svc_loop(d->svc), peers_write_json, visitor_on_described, v) == NULL) {
+	struct visitor *v = CGN_NEW(struct visitor);
+	if (peers_ask(d, svc_loop(d->svc), peers_write_json, visitor_on_described, v) == NULL) {
 		svc_admin_error(r, 404, "no_peers", PEERS_NONE);
 		free(v);
 		return;

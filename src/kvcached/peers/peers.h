@@ -31,5 +31,5 @@ struct peers_question *peers_ask(struct kvcached *d, struct cgn_loop *l, peers_w
 	peers_told_fn *done, void *user);
 /* Cancel a question: |done| does not run. NULL-safe; on |l|, before |done| ran. */
 void peers_question_drop(struct peers_question **take);
-/* GET /peers */
-void peers_admin(void *state, const struct http_head *h, struct cgn_str body, struct svc_admin_reply *r);
+/* Answer GET /peers, later. */
+void peers_visit(struct kvcached *d, struct svc_admin_reply *r);

@@ -138,43 +138,27 @@ const struct rpc_method rpc_remove = {.request = &cognitora__v1__kv_remove_reque
 	.on_request = on_remove};
 
 /* ---- Stats ---- */
-static void tier_stats(enum block_tier tier, const struct kvstore_tier_stats *t,
-	Cognitora__V1__KvTierStats *out)
-{
-	cognitora__v1__kv_tier_stats__init(out);
-	out->tier = (Cognitora__V1__KvTier)tier; /* both enumerations have the same numbers */
-	out->blocks = t->blocks;
-	out->bytes = t->bytes;
-	out->value_bytes = t->value_bytes;
-	out->budget_bytes = t->budget;
-	out->hits = t->hits;
-	out->evictions = t->evictions;
-}
+
+#define STATS_LIMIT ((size_t)16 << 10) /* Bytes of the answer. */
 
 static CGN_RC on_stats(struct rpc_call *c, const void *request, struct cgn_err *err)
 {
 	const struct kvcached *d = c->port->w->daemon;
 	Cognitora__V1__KvStatsResponse rs = COGNITORA__V1__KV_STATS_RESPONSE__INIT;
-	Cognitora__V1__KvTierStats tiers[2], *list[2] = {&tiers[0], &tiers[1]};
-	char version[] = CGN_VERSION;
-	struct kvstore_stats st;
+	Cognitora__V1__KvTierStats *tiers[2];
+	CGN_ON_EXIT(pb_tree_fini) struct pb_tree t;
 	(void)request;
 	(void)err;
-	kvstore_stats(d->store, &st);
-	tier_stats(BLOCK_RAM, &st.tier[BLOCK_RAM], &tiers[0]);
-	tier_stats(BLOCK_SSD, &st.tier[BLOCK_SSD], &tiers[1]);
-	rs.tiers = list;
-	rs.n_tiers = CGN_COUNT(list);
-	rs.misses = st.misses;
-	rs.corrupt = st.corrupt;
-	rs.index_bytes = st.index_bytes;
+	pb_tree_init(&t, STATS_LIMIT);
+	kvcached_store_fill(d, &t, &rs);
+	tiers[0] = rs.ram;
+	tiers[1] = rs.ssd;
+	rs.tiers = tiers;
+	rs.n_tiers = CGN_COUNT(tiers);
 	rs.node_id = c->port->node;
 	rs.quic_address = pb_text(peers_quic_address(d));
 	rs.grpc_address = pb_text(d->grpc_address);
-	rs.version = version;
-	rs.ssd_trouble = st.ssd.refusing ? st.ssd.why : rs.ssd_trouble;
-	rs.ssd_failed = st.ssd.failed;
-	rs.ssd_aside = st.ssd.aside;
+	rs.version = pb_text(CGN_VERSION);
 	rs.uptime_ms = cgn_since(cgn_clock_now(), d->started) / CGN_MSEC;
 	rpc_reply(c, &rs);
 	return CGN_OK;

@@ -112,19 +112,14 @@ void routers_close(struct routers **take)
 
 /* ---- answers ---- */
 
-void routers_list(const struct routers *r, struct json_out *o)
+void routers_fill(const struct routers *r, struct pb_tree *t, Cognitora__V1__Routers *to)
 {
 	CGN_LIVE(r, ROUTERS_TAG);
-	json_open(o, '{');
-	json_key_open(o, "routers", '[');
 	for (size_t i = 0; i < r->n; i++) {
-		json_open(o, '{');
-		json_key_z(o, "name", r->one[i].name);
-		json_key_z(o, "address", r->one[i].url.authority);
-		json_close(o, '}');
+		Cognitora__V1__RouterAddress *one = PB_ADD(t, to, routers, router_address);
+		one->name = pb_text(r->one[i].name);
+		one->address = pb_text(r->one[i].url.authority);
 	}
-	json_close(o, ']');
-	json_close(o, '}');
 }
 
 /* Find the router of /routers/NAME/PATH; |*path| is "PATH?QUERY". */

@@ -4,7 +4,7 @@
  * machine (svc_admin_may_change); the router then judges by its own rules. A router that does not answer within 5 s costs
  * its own requests alone. At most 64 routers, 8 connections and 32 waiting requests each. One loop, its thread. */
 #pragma once
-#include "base/json/json.h"
+#include "cognitora/v1/metrics.pb-c.h"
 #include "joint/daemon/svc/svc.h"
 
 #define ROUTERS_MOST 64
@@ -15,7 +15,7 @@ CGN_RC routers_open(struct cgn_loop *l, const struct config *cfg, struct routers
 void routers_close(struct routers **take); /* Requests under way fail. NULL-safe. */
 /* Check metrics.routers: "URL" or "NAME=URL", each name once. */
 CGN_RC routers_check(const struct config *cfg, struct cgn_err *err);
-void routers_list(const struct routers *r, struct json_out *o); /* Append {"routers": [...]}. */
+void routers_fill(const struct routers *r, struct pb_tree *t, Cognitora__V1__Routers *to);
 /* Answer a GET or POST of /routers/NAME/PATH. */
 void routers_relay(struct routers *r, const struct http_head *h, struct cgn_str body,
 	struct svc_admin_reply *reply);

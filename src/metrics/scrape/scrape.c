@@ -2,6 +2,7 @@
 /* scrape: the list of targets. */
 #include "metrics/scrape/scrape.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -188,41 +189,30 @@ void scrape_pages_drop(struct scrape_page ***take, size_t n)
 	free(pages);
 }
 
-static void target_report(const struct scrape_target *t, cgn_nsec now, struct json_out *o)
+static void target_fill(const struct scrape_target *t, cgn_nsec now, Cognitora__V1__Target *to)
 {
-	json_open(o, '{');
-	json_key_z(o, "name", t->where.name);
-	json_key_z(o, "kind", scrape_kinds[t->where.kind]);
-	json_key_z(o, "url", t->where.url);
-	json_key_z(o, "state",
-		t->up                       ? "up"
+	to->name = pb_text(t->where.name);
+	to->kind = pb_text(scrape_kinds[t->where.kind]);
+	to->url = pb_text(t->where.url);
+	to->state = pb_text(t->up           ? "up"
 			: t->page != NULL   ? "stale"
 			: t->why[0] == '\0' ? "starting"
 					    : "down");
-	json_key_z(o, "why", t->why);
-	json_key(o, "age_ms");
-	if (t->read_at > 0)
-		json_put_u64(o, cgn_since(now, t->read_at) / CGN_MSEC);
-	else
-		json_put_null(o);
-	json_key_u64(o, "took_ms", t->took / CGN_MSEC);
-	json_key_u64(o, "bytes", t->bytes);
-	json_key_u64(o, "samples", t->stats.samples);
-	json_key_u64(o, "invalid_lines", t->stats.skipped);
-	json_key_u64(o, "left_out", t->stats.cut);
-	json_close(o, '}');
+	to->why = pb_text(t->why);
+	to->age_ms = t->read_at > 0 ? (double)(cgn_since(now, t->read_at) / CGN_MSEC) : (double)NAN;
+	to->took_ms = t->took / CGN_MSEC;
+	to->bytes = t->bytes;
+	to->samples = t->stats.samples;
+	to->invalid_lines = t->stats.skipped;
+	to->left_out = t->stats.cut;
 }
 
-void scrape_report(struct scrape *s, struct json_out *o)
+void scrape_fill(struct scrape *s, struct pb_tree *t, Cognitora__V1__Targets *to)
 {
-	cgn_nsec now = cgn_loop_now(s->loop);
 	CGN_LIVE(s, SCRAPE_TAG);
-	json_open(o, '{');
-	json_key_u64(o, "interval_ms", s->limits.interval / CGN_MSEC);
-	json_key_u64(o, "memory_bytes", s->held);
-	json_key_open(o, "targets", '[');
+	to->interval_ms = s->limits.interval / CGN_MSEC;
+	to->memory_bytes = s->held;
 	cgn_list_each (l, &s->targets)
-		target_report(CGN_CONTAINER(l, struct scrape_target, link), now, o);
-	json_close(o, ']');
-	json_close(o, '}');
+		target_fill(CGN_CONTAINER(l, struct scrape_target, link), cgn_loop_now(s->loop),
+			PB_ADD(t, to, targets, target));
 }

@@ -8,7 +8,8 @@
  * Memory: scrape_memory for the texts, SCRAPE_AT_ONCE x scrape_max_bytes while they arrive, and about 3 KiB for each of
  * at most SCRAPE_MOST targets. One loop, its thread. */
 #pragma once
-#include "base/json/json.h"
+#include "base/pb/pb_tree.h"
+#include "cognitora/v1/metrics.pb-c.h"
 #include "io/os/loop/loop.h"
 #include "joint/report/telemetry/telemetry.h"
 #include "policy/config/config.h"
@@ -42,5 +43,5 @@ struct scrape_page {
 struct scrape_page **scrape_pages(struct scrape *s, size_t *n);
 void scrape_pages_drop(struct scrape_page ***take, size_t n);
 
-/* Write the state of each target as JSON. */
-void scrape_report(struct scrape *s, struct json_out *o);
+/* Fill the state of each target. */
+void scrape_fill(struct scrape *s, struct pb_tree *t, Cognitora__V1__Targets *to);

@@ -5,6 +5,7 @@
 
 #include "base/apierror/apierror.h"
 #include "base/json/json.h"
+#include "base/pb/pb_json.h"
 #include "joint/daemon/svc/svc_priv.h"
 #include "joint/report/telemetry/telemetry.h"
 
@@ -238,6 +239,27 @@ static bool action_find(const struct svc_admin_cfg *cfg, const struct http_head 
 	return !svc_signin_path(path);
 }
 
+void svc_admin_message(struct svc_admin_reply *r, const struct pb_tree *t, const void *message,
+	const char *select)
+{
+	struct json_out o = json_out_to(&r->body);
+	if (t->bad)
+		svc_admin_error(r, 503, "no_memory", "no memory for the document");
+	else if (select != NULL)
+		pb_json_select(&o, message, select);
+	else
+		pb_json_put(&o, message, PB_JSON_PLAIN);
+}
+
+static void document_answer(const struct svc_admin_route *route, void *state, struct svc_admin_reply *r)
+{
+	CGN_ON_EXIT(pb_tree_fini) struct pb_tree t;
+	pb_tree_init(&t, SVC_DOCUMENT_LIMIT);
+	void *message = pb_tree_new(&t, route->type);
+	if (route->fill(state, &t, message, r))
+		svc_admin_message(r, &t, message, route->select);
+}
+
 void svc_admin_answer(const struct svc_admin_cfg *cfg, const struct http_head *h, struct cgn_str body,
 	struct svc_admin_reply *r)
 {
@@ -251,7 +273,10 @@ void svc_admin_answer(const struct svc_admin_cfg *cfg, const struct http_head *h
 		allow = allow_of(route->method);
 		if (!cgn_str_is(h->method, route->method) && !(get && strcmp(route->method, "GET") == 0))
 			continue;
-		route->answer(*cfg->state, h, body, r);
+		if (route->answer != NULL)
+			route->answer(*cfg->state, h, body, r);
+		else
+			document_answer(route, *cfg->state, r);
 		return;
 	}
 	if (get && cgn_str_is(path, "/") && cfg->program->root != NULL && cfg->program->root(h, r))

@@ -17,6 +17,7 @@
 #pragma once
 #include "base/core/buf.h"
 #include "base/core/err.h"
+#include "base/pb/pb_tree.h"
 #include "io/os/loop/loop.h"
 #include "io/wire/http/http.h"
 #include "joint/report/telemetry/telemetry.h"
@@ -70,7 +71,16 @@ struct svc_admin_route {
 	void (*answer)(void *state, const struct http_head *h, struct cgn_str body,
 		struct svc_admin_reply *r);
 	enum identity_action action; /* The caller must be allowed to do this. */
+	/* Instead of |answer|: a message of |type|, as JSON of the members that |select| lists (pb_json_select; NULL: all). */
+	const ProtobufCMessageDescriptor *type;
+	const char *select;
+	/* Fill the message, which |t| made; false: |r| has the answer, or gets it later. */
+	bool (*fill)(void *state, struct pb_tree *t, void *message, struct svc_admin_reply *r);
 };
+/* The route of a row of a program's documents.def. */
+#define SVC_DOCUMENT(fill, path, action, Type, type, select, help) \
+	{"GET", path, NULL, action, &cognitora__v1__##type##__descriptor, select, fill},
+#define SVC_DOCUMENT_LIMIT ((size_t)64 << 20) /* Bytes of one message. */
 
 /* A port of the program: the setting of its address, and the address; addr NULL: there is none. */
 struct svc_port {
@@ -156,6 +166,9 @@ void svc_admin_error(struct svc_admin_reply *r, int status, const char *code, co
  * of |r| are dropped. If the client leaves first, or the port is closed, |gone| is called and the call is
  * invalid. */
 struct svc_admin_call *svc_admin_later(struct svc_admin_reply *r, void (*gone)(void *user), void *user);
+/* Answer with a message that |t| made, as a route's |select| says. */
+void svc_admin_message(struct svc_admin_reply *r, const struct pb_tree *t, const void *message,
+	const char *select);
 struct svc_admin_reply svc_admin_reply_new(void);                            /* 200, JSON, no body. */
 void svc_admin_done(struct svc_admin_call *call, struct svc_admin_reply *r); /* Frees the body of |r|. */
 /* After svc_admin_later, instead of svc_admin_done: the answer's body comes in pieces. svc_admin_piece returns false

@@ -22,6 +22,7 @@
 
 #include "base/core/buf.h"
 #include "base/core/err.h"
+#include "base/pb/pb_tree.h"
 #include "cognitora/v1/kv.pb-c.h"
 #include "io/net/quic/quic.h"
 #include "io/os/loop/loop.h"
@@ -147,14 +148,5 @@ struct kvpeer_site_view {
 size_t kvpeer_sites(const struct kvpeer *kp);
 void kvpeer_site(const struct kvpeer *kp, size_t i, struct kvpeer_site_view *out);
 
-#define KVPEER_CERTIFICATE 256 /* The most bytes of a certificate's name in a row, with the final NUL. */
-
-/* |row->certificate| is valid during the call, the other texts until the next turn of the loop. */
-typedef void kvpeer_row_fn(void *user, const Cognitora__V1__KvPeer *row);
-void kvpeer_each(const struct kvpeer *kp, kvpeer_row_fn *fn, void *user);
-/* The texts of |row| are valid during the call. */
-typedef void kvpeer_site_fn(void *user, const Cognitora__V1__KvSite *row);
-void kvpeer_each_site(const struct kvpeer *kp, kvpeer_site_fn *fn, void *user);
-/* Write overview, peers and sites as one JSON object. */
-struct json_out;
-void kvpeer_describe(const struct kvpeer *kp, struct json_out *o);
+/* Fill overview, peers and sites. The texts are |kp|'s, valid until the next turn of the loop, or of |t|. */
+void kvpeer_fill(const struct kvpeer *kp, struct pb_tree *t, Cognitora__V1__KvPeersResponse *to);

@@ -4,7 +4,7 @@
  * that is not fresh is counted as such, and its series is not shown; a source that fails is logged when its reason changes. One loop, its thread; never waits for a device.
  * At most 2,400 sources; memory: some 170 KiB a BMC, 15 KiB a text. */
 #pragma once
-#include "base/json/json.h"
+#include "cognitora/v1/power.pb-c.h"
 #include "io/os/loop/loop.h"
 #include "joint/daemon/svc/svc.h"
 #include "joint/power/ipmi/ipmi.h"
@@ -36,8 +36,8 @@ CGN_RC powerpoll_configure(struct powerpoll *p, const struct config *cfg, struct
 void powerpoll_check(const struct config *cfg, struct svc_problems *out);
 /* Sum up the power of |node| now, as power_sum_of. */
 bool powerpoll_sum(struct powerpoll *p, const char *node, struct power_sum *out);
-/* Append {"nodes": [...], "sources": [...]}: each reading with its age and its state. */
-void powerpoll_report(struct powerpoll *p, struct json_out *o);
+/* Fill the power of nodes and each reading with its age and its state. */
+void powerpoll_fill(struct powerpoll *p, struct pb_tree *t, Cognitora__V1__Power *to);
 /* End the sources, sessions at BMCs too, within 2 s, and free everything; then call |done|, which may be NULL, maybe
  * inline. NULL-safe: |done| is called. */
 void powerpoll_close(struct powerpoll **take, void (*done)(void *arg), void *arg);

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* report: the readings as JSON. */
+/* report: the readings as a message. */
+#include <math.h>
+
 #include "powerpoll_priv.h"
 
 static double seconds_of(cgn_nsec t)
@@ -7,78 +9,65 @@ static double seconds_of(cgn_nsec t)
 	return (double)t / (double)CGN_SEC;
 }
 
-static void reading_put(struct json_out *o, const struct power_reading *r, cgn_nsec now)
+static void reading_fill(const struct power_reading *r, cgn_nsec now, Cognitora__V1__PowerReading *to)
 {
 	enum power_state state = power_state_now(r, now);
-	json_open(o, '{');
-	json_key_z(o, "component", power_component_name(r->component));
-	json_key_z(o, "part", r->part);
-	if (r->kind[0] != '\0')
-		json_key_z(o, "kind", r->kind);
-	json_key_z(o, "quantity", power_quantity_name(r->quantity));
-	json_key_z(o, "source", power_source_name(r->source));
-	json_key_z(o, "state", power_state_name(state));
-	if (state == POWER_FRESH || state == POWER_STALE)
-		json_key_f64(o, "value", r->value);
-	else
-		json_key_z(o, "why", r->why);
-	json_key_f64(o, "age_seconds", seconds_of(power_age(r, now)));
-	json_close(o, '}');
+	to->component = pb_text(power_component_name(r->component));
+	to->part = pb_text(r->part);
+	to->kind = pb_text(r->kind);
+	to->quantity = pb_text(power_quantity_name(r->quantity));
+	to->source = pb_text(power_source_name(r->source));
+	to->state = pb_text(power_state_name(state));
+	if (state == POWER_FRESH || state == POWER_STALE) {
+		to->told_case = COGNITORA__V1__POWER_READING__TOLD_VALUE;
+		to->value = r->value;
+	} else {
+		to->told_case = COGNITORA__V1__POWER_READING__TOLD_WHY;
+		to->why = pb_text(r->why);
+	}
+	to->age_seconds = seconds_of(power_age(r, now));
 }
 
-static void source_put(struct json_out *o, const struct powerpoll_source *s, cgn_nsec now)
+static void source_fill(const struct powerpoll_source *s, cgn_nsec now, struct pb_tree *t,
+	Cognitora__V1__PowerSource *to)
 {
-	json_open(o, '{');
-	json_key_z(o, "node", s->node);
-	json_key_z(o, "source", s->name);
-	json_key_bool(o, "up", s->is_up);
-	json_key_z(o, "why", s->why);
-	json_key(o, "age_seconds");
-	if (s->last != 0)
-		json_put_f64(o, seconds_of(cgn_since(now, s->last)));
-	else
-		json_put_null(o);
-	json_key_open(o, "readings", '[');
+	to->node = pb_text(s->node);
+	to->source = pb_text(s->name);
+	to->up = s->is_up;
+	to->why = pb_text(s->why);
+	to->age_seconds = s->last != 0 ? seconds_of(cgn_since(now, s->last)) : (double)NAN;
 	for (size_t i = 0; i < s->n; i++)
-		reading_put(o, &s->reading[i], now);
-	json_close(o, ']');
-	json_close(o, '}');
+		reading_fill(&s->reading[i], now, PB_ADD(t, to, readings, power_reading));
 }
 
-static void node_put(struct powerpoll *p, struct json_out *o, const struct powerpoll_source *first,
-	cgn_nsec now)
+static void sum_fill(const struct power_sum *sum, Cognitora__V1__PowerSum *to)
+{
+	to->by = pb_text(power_component_name(sum->by));
+	to->source = pb_text(power_source_name(sum->source));
+	to->whole = sum->is_whole;
+	to->readings = (uint32_t)sum->n;
+	to->age_seconds = seconds_of(sum->age);
+}
+
+static void node_fill(struct powerpoll *p, const struct powerpoll_source *first, cgn_nsec now,
+	struct pb_tree *t, Cognitora__V1__NodePower *to)
 {
 	struct power_sum sum;
-	json_open(o, '{');
-	json_key_z(o, "node", first->node);
-	json_key(o, "watts");
-	if (powerpoll_sum_at(p, first, now, &sum)) {
-		json_put_f64(o, sum.watts);
-		json_key_z(o, "by", power_component_name(sum.by));
-		json_key_z(o, "source", power_source_name(sum.source));
-		json_key_bool(o, "whole", sum.is_whole);
-		json_key_u64(o, "readings", sum.n);
-		json_key_f64(o, "age_seconds", seconds_of(sum.age));
-	} else {
-		json_put_null(o); /* Not known, which is not 0 */
-	}
-	json_close(o, '}');
+	bool known = powerpoll_sum_at(p, first, now, &sum);
+	to->node = pb_text(first->node);
+	to->watts = known ? sum.watts : (double)NAN; /* Not known, which is not 0 */
+	if (known)
+		sum_fill(&sum, to->sum = PB_NEW(t, power_sum));
 }
 
-void powerpoll_report(struct powerpoll *p, struct json_out *o)
+void powerpoll_fill(struct powerpoll *p, struct pb_tree *t, Cognitora__V1__Power *to)
 {
 	cgn_nsec now = cgn_loop_now(p->loop);
 	CGN_LIVE(p, POWERPOLL_TAG);
 	for (struct powerpoll_source *s = p->first; s != NULL; s = s->next)
 		powerpoll_look(s, now);
-	json_open(o, '{');
-	json_key_open(o, "nodes", '[');
 	for (const struct powerpoll_source *s = p->first; s != NULL; s = powerpoll_node_after(s))
-		node_put(p, o, s, now);
-	json_close(o, ']');
-	json_key_open(o, "sources", '[');
+		node_fill(p, s, now, t, PB_ADD(t, to, nodes, node_power));
 	for (const struct powerpoll_source *s = p->first; s != NULL; s = s->next)
-		source_put(o, s, now);
-	json_close(o, ']');
-	json_close(o, '}');
+		source_fill(s, now, t, PB_ADD(t, to, sources, power_source));
 }

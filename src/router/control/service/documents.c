@@ -64,16 +64,6 @@ static enum proto_document_id document_find(struct cgn_str path)
 	return id;
 }
 
-void router_document_reply(enum proto_document_id id, const struct pb_tree *t, const void *message,
-	struct svc_admin_reply *reply)
-{
-	struct json_out j = json_out_to(&reply->body);
-	if (t->bad)
-		svc_admin_error(reply, 503, "no_memory", "no memory for the document");
-	else
-		proto_document_put(id, message, &j);
-}
-
 void router_document_get(void *state, const struct http_head *h, struct cgn_str body,
 	struct svc_admin_reply *reply)
 {
@@ -83,10 +73,10 @@ void router_document_get(void *state, const struct http_head *h, struct cgn_str 
 	struct cgn_str rest = h->path, path = cgn_str_split(&rest, '?');
 	enum proto_document_id id = document_find(path);
 	CGN_ON_EXIT(pb_tree_fini) struct pb_tree t;
-	pb_tree_init(&t, ROUTER_DOCUMENT_LIMIT);
+	pb_tree_init(&t, SVC_DOCUMENT_LIMIT);
 	void *message = pb_tree_new(&t, proto_documents[id].type);
 	if (document_fill(id, r, h, &t, message, reply))
-		router_document_reply(id, &t, message, reply);
+		svc_admin_message(reply, &t, message, proto_documents[id].select);
 }
 
 /* cgn-ctl of the release before reads the document as JSON, from the field "json". */
@@ -119,7 +109,7 @@ void router_document_finish(struct router_call *k, enum proto_document_id id, co
 void router_document_send(struct router_call *k, enum proto_document_id id)
 {
 	CGN_ON_EXIT(pb_tree_fini) struct pb_tree t;
-	pb_tree_init(&t, ROUTER_DOCUMENT_LIMIT);
+	pb_tree_init(&t, SVC_DOCUMENT_LIMIT);
 	void *message = pb_tree_new(&t, proto_documents[id].type);
 	(void)document_fill(id, k->r, NULL, &t, message, NULL);
 	router_document_finish(k, id, &t, message);

@@ -7,8 +7,6 @@
 #include "policy/node/proto/document.h"
 #include "router/control/service/service_priv.h"
 
-#define ROUTER_DOCUMENT_LIMIT ((size_t)64 << 20) /* Bytes of one message. */
-
 /* Fill a message, which |t| made; a part that |t| has no memory for marks it bad. Texts and messages may be |r|'s. */
 void router_status_fill(struct router *r, struct pb_tree *t,
 	Cognitora__V1__StatusResponse *to); /* status.c */
@@ -24,9 +22,6 @@ bool router_sessions_fill(struct router *r, const struct http_head *h, struct pb
 
 /* GET of a document's path. */
 void router_document_get(void *state, const struct http_head *h, struct cgn_str body,
-	struct svc_admin_reply *reply);
-/* Answer a GET with a message that |t| made. */
-void router_document_reply(enum proto_document_id id, const struct pb_tree *t, const void *message,
 	struct svc_admin_reply *reply);
 /* Answer a call with a document, and end it. */
 void router_document_send(struct router_call *k, enum proto_document_id id);

@@ -189,7 +189,7 @@ static CGN_RC answer_check(const struct explain_answer *a, struct cgn_err *err)
 static void answer_fill(const struct router *r, const struct explain_answer *a, struct pb_tree *t,
 	Cognitora__V1__ExplainResponse *to)
 {
-	pb_tree_init(t, ROUTER_DOCUMENT_LIMIT);
+	pb_tree_init(t, SVC_DOCUMENT_LIMIT);
 	to->router = pb_text(r->id);
 	reach_fill(&a->reach, to->record = PB_NEW(t, explain_record));
 	explain_fill(a->found, a->n, a->most, a->brief, t, to);
@@ -219,7 +219,7 @@ static void admin_answer(void *user, const struct explain_answer *a)
 	struct cgn_err err;
 	answer_fill(w->r, a, &t, &rs);
 	if (cgn_ok(answer_check(a, &err)))
-		router_document_reply(PROTO_DOCUMENT_EXPLAIN, &t, &rs, &reply);
+		svc_admin_message(&reply, &t, &rs, proto_documents[PROTO_DOCUMENT_EXPLAIN].select);
 	else
 		svc_admin_error(&reply, 404, "no_request", err.msg);
 	svc_admin_done(w->call, &reply);

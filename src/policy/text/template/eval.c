@@ -28,8 +28,8 @@ static bool eval_attr(struct vm *vm, struct value v, struct cgn_str name, struct
 	*out = v_undefined();
 	if (v.kind == V_UNDEFINED)
 		return vm_type(vm, "\"%.*s\" of an undefined value", CGN_STR_ARG(name));
-	if (v.kind == V_LOOP)
-		return loop_attr(vm, v.loop, name, out);
+	if (v.kind == V_LOOP && loop_attr(v.loop, name, out))
+		return true;
 	int id = method_id(v.kind, name);
 	return id >= 0 ? bind_method(vm, v, id, out) : find_in(vm, v, name, out, &found);
 }
@@ -188,31 +188,6 @@ bool eval_args(struct vm *vm, const struct node *list, struct args *out)
 						v)))
 				return false;
 		}
-	return true;
-}
-
-bool arg_get(struct args args, size_t i, const char *name, struct value *out)
-{
-	if (i < args.n_pos) {
-		*out = args.v[i].v;
-		return true;
-	}
-	for (size_t k = args.n_pos; k < args.n; k++)
-		if (cgn_str_is(args.v[k].name, name)) {
-			*out = args.v[k].v;
-			return true;
-		}
-	return false;
-}
-
-bool arg_int(struct vm *vm, struct args args, size_t i, const char *name, int64_t *out)
-{
-	struct value v;
-	if (!arg_get(args, i, name, &v) || v.kind == V_NONE)
-		return true;
-	if (v.kind != V_INT)
-		return vm_type(vm, "the argument \"%s\" has to be an integer", name);
-	*out = v.i;
 	return true;
 }
 

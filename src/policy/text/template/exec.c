@@ -1,79 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* template exec: statements, variables and their scopes, loops, macros. */
+/* template exec: statements, loops, macros. */
 #include "template_priv.h"
 #include "text_priv.h"
-
-/* ---- variables ---- */
-static struct binding *binding_of(struct scope *scope, uint32_t sym)
-{
-	struct binding *b = scope->first;
-	while (b != NULL && b->sym != sym)
-		b = b->next;
-	return b;
-}
-
-struct value scope_get(struct vm *vm, uint32_t sym)
-{
-	for (struct scope *s = vm->scope; s != NULL; s = s->up) {
-		const struct binding *b = binding_of(s, sym);
-		if (b != NULL)
-			return b->v;
-	}
-	return vm->globals[sym];
-}
-
-static bool scope_set(struct vm *vm, uint32_t sym, struct value v)
-{
-	if (vm->scope == NULL) {
-		vm->globals[sym] = v;
-		return true;
-	}
-	struct binding *b = binding_of(vm->scope, sym);
-	if (b == NULL) {
-		b = vm->spare != NULL ? vm->spare : vm_get(vm, sizeof *b);
-		if (b == NULL)
-			return false;
-		vm->spare = vm->spare != NULL ? b->next : NULL;
-		*b = (struct binding){.next = vm->scope->first, .sym = sym};
-		vm->scope->first = b;
-	}
-	b->v = v;
-	return true;
-}
-
-/* Keep the variables that a macro made here can see. */
-static void keep_scopes(struct vm *vm)
-{
-	for (struct scope *s = vm->scope; s != NULL && !s->kept; s = s->up)
-		s->kept = true;
-}
-
-static struct scope *scope_push(struct vm *vm, struct scope *up)
-{
-	struct scope *s = vm_get(vm, sizeof *s);
-	if (s != NULL) {
-		*s = (struct scope){.up = up};
-		vm->scope = s;
-	}
-	return s;
-}
-
-/* Drop the scope's variables; a scope that a macro saw is left to that macro. */
-static bool scope_clear(struct vm *vm, struct scope **io)
-{
-	struct scope *s = *io;
-	if (s->kept) {
-		struct scope *up = s->up;
-		return (*io = scope_push(vm, up)) != NULL;
-	}
-	for (struct binding *b = s->first, *next; b != NULL; b = next) {
-		next = b->next;
-		b->next = vm->spare;
-		vm->spare = b;
-	}
-	s->first = NULL;
-	return true;
-}
 
 /* ---- set ---- */
 static bool target_unpack(struct vm *vm, const struct node *target, struct value v)
@@ -169,71 +97,6 @@ static bool loop_filter(struct vm *vm, const struct node *n, struct value items,
 	return true;
 }
 
-static bool loop_cycle(struct vm *vm, const struct loop *l, struct args args, struct value *out)
-{
-	if (args.n_pos == 0)
-		return vm_type(vm, "loop.cycle needs something to cycle through");
-	*out = args.v[l->i % args.n_pos].v;
-	return true;
-}
-
-static bool loop_changed(struct vm *vm, struct loop *l, struct args args, struct value *out)
-{
-	struct value now;
-	bool same = false;
-	if (!list_new(vm, args.n, &now))
-		return false;
-	for (size_t i = 0; i < args.n; i++)
-		now.list->v[now.list->n++] = args.v[i].v;
-	if (l->has_changed && !value_equal(vm, l->changed, now, &same))
-		return false;
-	l->changed = now;
-	l->has_changed = true;
-	*out = v_bool(!same);
-	return true;
-}
-
-bool loop_call(struct vm *vm, struct loop *l, bool cycle, struct args args, struct value *out)
-{
-	return cycle ? loop_cycle(vm, l, args, out) : loop_changed(vm, l, args, out);
-}
-
-bool loop_attr(struct vm *vm, struct loop *l, struct cgn_str name, struct value *out)
-{
-	int64_t i = (int64_t)l->i, n = (int64_t)l->items.list->n;
-	const struct {
-		const char *name;
-		struct value v;
-	} attrs[] = {
-		{"index", v_int(i + 1)},
-		{"index0", v_int(i)},
-		{"first", v_bool(i == 0)},
-		{"last", v_bool(i == n - 1)},
-		{"length", v_int(n)},
-		{"revindex", v_int(n - i)},
-		{"revindex0", v_int(n - i - 1)},
-		{"depth", v_int((int64_t)l->depth + 1)},
-		{"depth0", v_int((int64_t)l->depth)},
-		{"previtem", i > 0 ? l->items.list->v[i - 1] : v_undefined()},
-		{"nextitem", i + 1 < n ? l->items.list->v[i + 1] : v_undefined()},
-	};
-	for (size_t k = 0; k < CGN_COUNT(attrs); k++)
-		if (cgn_str_is(name, attrs[k].name)) {
-			*out = attrs[k].v;
-			return true;
-		}
-	int id = method_id(V_LOOP, name);
-	struct method *m = id >= 0 ? vm_get(vm, sizeof *m) : NULL;
-	if (id >= 0 && m == NULL)
-		return false;
-	*out = v_undefined();
-	if (m == NULL)
-		return true;
-	*m = (struct method){{.kind = V_LOOP, .loop = l}, id};
-	*out = (struct value){.kind = V_METHOD, .method = m};
-	return true;
-}
-
 static bool loop_turns(struct vm *vm, struct loop *l)
 {
 	struct scope *scope = vm->scope;
@@ -283,7 +146,7 @@ static bool exec_macro(struct vm *vm, const struct node *n)
 	struct macro *m = vm_get(vm, sizeof *m);
 	if (m == NULL)
 		return false;
-	keep_scopes(vm);
+	scope_keep(vm);
 	*m = (struct macro){.node = n, .home = vm->scope};
 	return scope_set(vm, n->sym, (struct value){.kind = V_MACRO, .macro = m});
 }
@@ -388,7 +251,7 @@ static bool exec_call_block(struct vm *vm, const struct node *n)
 	if (caller == NULL || !eval(vm, n->a->a, &callee) || !eval_args(vm, n->a->list, &args))
 		return false;
 	vm->now = n;
-	keep_scopes(vm);
+	scope_keep(vm);
 	*caller = (struct macro){.node = n, .home = vm->scope};
 	bool ok;
 	if (callee.kind == V_MACRO) {

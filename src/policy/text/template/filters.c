@@ -4,22 +4,6 @@
 #include "filters_priv.h"
 #include "text_priv.h"
 
-bool filter_bool_arg(struct vm *vm, struct args args, size_t i, const char *name, bool *out)
-{
-	struct value v;
-	return !arg_get(args, i, name, &v) || value_true(vm, v, out);
-}
-
-bool filter_str_arg(struct vm *vm, struct args args, size_t i, const char *name, struct cgn_str *out)
-{
-	struct value v;
-	if (!arg_get(args, i, name, &v))
-		return true;
-	if (!is_str(v))
-		return vm_type(vm, "the argument \"%s\" has to be a string", name);
-	return value_str(vm, v, out);
-}
-
 /* ---- select, reject, map ---- */
 static struct args args_from(struct args args, size_t i)
 {
@@ -33,7 +17,7 @@ static bool item_passes(struct vm *vm, struct value v, struct args args, bool *o
 	struct cgn_str name;
 	if (args.n_pos == 0)
 		return value_true(vm, v, out);
-	if (!filter_str_arg(vm, args, 0, "test", &name))
+	if (!arg_str(vm, args, 0, "test", &name))
 		return false;
 	int id = test_id(name);
 	if (id < 0)
@@ -111,7 +95,7 @@ static bool f_map(struct vm *vm, struct value v, struct args args, struct value 
 	struct value item;
 	int filter = -1;
 	if (!filter_path_arg(vm, args, SIZE_MAX, "attribute", &path) ||
-		!filter_str_arg(vm, args, 0, "filter", &name) || !list_of(vm, v, &v) || !list_new(vm, 0, out))
+		!arg_str(vm, args, 0, "filter", &name) || !list_of(vm, v, &v) || !list_new(vm, 0, out))
 		return false;
 	out->as = LIST_ONCE;
 	if (path.p == NULL && (filter = filter_id(name)) < 0)
@@ -143,9 +127,9 @@ static bool f_tojson(struct vm *vm, struct value v, struct args args, struct val
 {
 	struct json_style style = {.indent = -1};
 	size_t mark = vm_mark(vm);
-	if (!filter_bool_arg(vm, args, 0, "ensure_ascii", &style.ascii) ||
+	if (!arg_bool(vm, args, 0, "ensure_ascii", &style.ascii) ||
 		!arg_int(vm, args, 1, "indent", &style.indent) || !separators_arg(vm, args, &style) ||
-		!filter_bool_arg(vm, args, 3, "sort_keys", &style.sort))
+		!arg_bool(vm, args, 3, "sort_keys", &style.sort))
 		return false;
 	if (style.indent > 64)
 		return vm_type(vm, "an indent of more than 64");

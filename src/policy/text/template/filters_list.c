@@ -189,8 +189,7 @@ static bool f_sort(struct vm *vm, struct value v, struct args args, struct value
 {
 	bool reverse = false, exact = false;
 	struct cgn_str path;
-	if (!filter_bool_arg(vm, args, 0, "reverse", &reverse) ||
-		!filter_bool_arg(vm, args, 1, "case_sensitive", &exact) ||
+	if (!arg_bool(vm, args, 0, "reverse", &reverse) || !arg_bool(vm, args, 1, "case_sensitive", &exact) ||
 		!filter_path_arg(vm, args, 2, "attribute", &path) || !value_items(vm, v, &v))
 		return false;
 	return sort_items(vm, v, path, !exact, reverse, out);
@@ -201,8 +200,8 @@ static bool f_dictsort(struct vm *vm, struct value v, struct args args, struct v
 	bool exact = false, reverse = false;
 	struct cgn_str by = CGN_STR("key");
 	struct value pairs;
-	if (!filter_bool_arg(vm, args, 0, "case_sensitive", &exact) ||
-		!filter_str_arg(vm, args, 1, "by", &by) || !filter_bool_arg(vm, args, 2, "reverse", &reverse))
+	if (!arg_bool(vm, args, 0, "case_sensitive", &exact) || !arg_str(vm, args, 1, "by", &by) ||
+		!arg_bool(vm, args, 2, "reverse", &reverse))
 		return false;
 	if (v.kind != V_DICT)
 		return vm_type(vm, "dictsort of %s", value_type(v));
@@ -219,7 +218,7 @@ static bool list_extreme(struct vm *vm, struct value v, struct args args, int si
 	struct cgn_str path;
 	struct value best = v_undefined(), key;
 	int order = 0;
-	if (!filter_bool_arg(vm, args, 0, "case_sensitive", &exact) ||
+	if (!arg_bool(vm, args, 0, "case_sensitive", &exact) ||
 		!filter_path_arg(vm, args, 1, "attribute", &path) || !value_items(vm, v, &v))
 		return false;
 	*out = v_undefined();
@@ -275,7 +274,7 @@ static bool f_unique(struct vm *vm, struct value v, struct args args, struct val
 	bool exact = false, again;
 	struct value keys, key;
 	struct cgn_str path, s;
-	if (!filter_bool_arg(vm, args, 0, "case_sensitive", &exact) ||
+	if (!arg_bool(vm, args, 0, "case_sensitive", &exact) ||
 		!filter_path_arg(vm, args, 1, "attribute", &path) || !value_items(vm, v, &v) ||
 		!list_new(vm, 0, out) || !list_new(vm, 0, &keys))
 		return false;
@@ -300,7 +299,7 @@ static bool f_join(struct vm *vm, struct value v, struct args args, struct value
 {
 	struct cgn_str by = CGN_STR(""), path;
 	struct value items, item;
-	if (!filter_str_arg(vm, args, 0, "d", &by) || !filter_path_arg(vm, args, 1, "attribute", &path) ||
+	if (!arg_str(vm, args, 0, "d", &by) || !filter_path_arg(vm, args, 1, "attribute", &path) ||
 		!value_items(vm, v, &items))
 		return false;
 	size_t mark = vm_mark(vm);
@@ -327,7 +326,7 @@ static bool f_default(struct vm *vm, struct value v, struct args args, struct va
 	struct value fallback = v_str(CGN_STR(""));
 	bool also_false = false, yes;
 	(void)arg_get(args, 0, "default_value", &fallback);
-	if (!filter_bool_arg(vm, args, 1, "boolean", &also_false) || !value_true(vm, v, &yes))
+	if (!arg_bool(vm, args, 1, "boolean", &also_false) || !value_true(vm, v, &yes))
 		return false;
 	*out = v.kind == V_UNDEFINED || (also_false && !yes) ? fallback : v;
 	return true;

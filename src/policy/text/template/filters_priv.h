@@ -15,9 +15,6 @@ struct filter_rows {
 extern const struct filter_rows filters_of_text;        /* filters_text.c: text and numbers */
 extern const struct filter_rows filters_of_collections; /* filters_list.c */
 
-/* Arguments by place or by name: leave |*out| as it is when the argument is not there. */
-bool filter_bool_arg(struct vm *vm, struct args args, size_t i, const char *name, bool *out);
-bool filter_str_arg(struct vm *vm, struct args args, size_t i, const char *name, struct cgn_str *out);
 /* Read an argument that names an attribute: text, or the index of an item. */
 bool filter_path_arg(struct vm *vm, struct args args, size_t i, const char *name, struct cgn_str *out);
 /* Follow a path like "a.b.0" from |v|. */

@@ -105,8 +105,8 @@ static bool f_indent(struct vm *vm, struct value v, struct args args, struct val
 	bool first = false, blank = false;
 	if (!is_str(v))
 		return vm_type(vm, "indent of %s", value_type(v));
-	if (!value_str(vm, v, &s) || !filter_bool_arg(vm, args, 1, "first", &first) ||
-		!filter_bool_arg(vm, args, 2, "blank", &blank))
+	if (!value_str(vm, v, &s) || !arg_bool(vm, args, 1, "first", &first) ||
+		!arg_bool(vm, args, 2, "blank", &blank))
 		return false;
 	(void)arg_get(args, 0, "width", &width);
 	if (width.kind == V_INT) {
@@ -236,7 +236,7 @@ static bool f_round(struct vm *vm, struct value v, struct args args, struct valu
 {
 	int64_t digits = 0;
 	struct cgn_str how = CGN_STR("common");
-	if (!arg_int(vm, args, 0, "precision", &digits) || !filter_str_arg(vm, args, 1, "method", &how))
+	if (!arg_int(vm, args, 0, "precision", &digits) || !arg_str(vm, args, 1, "method", &how))
 		return false;
 	if (!is_num(v) || digits < -18 || digits > 18)
 		return vm_type(vm, "round of %s", value_type(v));

@@ -131,9 +131,6 @@ struct lexer {
 	const char *why;      /* With T_END: the error; NULL: the regular end. */
 };
 struct token lex_next(struct lexer *lx);
-struct cgn_rc template_fail(struct cgn_str source, size_t at, struct cgn_err *err, enum cgn_code code,
-	const char *what);
-
 CGN_RC parse_source(struct template *t, struct cgn_err *err);
 
 int filter_id(struct cgn_str name); /* Returns -1 for an unknown name. */

@@ -17,6 +17,7 @@ struct parser {
 	struct cgn_err *err;
 };
 
+/* tokens.c */
 bool parse_fail(struct parser *ps, size_t at, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 bool parse_expected(struct parser *ps, const char *what);
 void *parse_get(struct parser *ps, size_t n); /* Zeroed memory. */
@@ -28,6 +29,7 @@ bool take_op(struct parser *ps, const char *op);
 bool take_ident(struct parser *ps, struct cgn_str *out);
 bool parse_symbol(struct parser *ps, struct cgn_str name, uint32_t *out);
 
+/* expr.c */
 bool parse_expr(struct parser *ps, struct node **out);
 bool parse_or(struct parser *ps, struct node **out); /* An expression without "a if b else c". */
 bool parse_tuple(struct parser *ps, bool choices, struct node **out);

@@ -61,6 +61,11 @@ struct vm {
 	cgn_rc rc; /* Code of the failure. */
 };
 
+/* ---- Each file calls those above it here; eval.c and exec.c call each other, as do filters.c and tests.c. ---- */
+
+/* vm.c */
+cgn_rc template_fail(struct cgn_str source, size_t at, struct cgn_err *err, enum cgn_code code,
+	const char *what);
 /* All of the following functions return false once the render has failed; vm->rc has the code. */
 bool vm_fail(struct vm *vm, enum cgn_code code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 /* INVALID, with the place. */
@@ -75,6 +80,35 @@ bool vm_emit(struct vm *vm, struct cgn_str s);
 /* Text under construction in the output's tail: begin, emit, take it back as a string. */
 size_t vm_mark(struct vm *vm);
 bool vm_take(struct vm *vm, size_t mark, struct value *out);
+
+/* args.c */
+/* Get a positional or named argument; returns false when it is absent. */
+bool arg_get(struct args args, size_t i, const char *name, struct value *out);
+/* |*out| stays when the argument is absent or none. */
+bool arg_int(struct vm *vm, struct args args, size_t i, const char *name, int64_t *out);
+/* |*out| stays when the argument is absent. */
+bool arg_bool(struct vm *vm, struct args args, size_t i, const char *name, bool *out);
+bool arg_str(struct vm *vm, struct args args, size_t i, const char *name, struct cgn_str *out);
+
+/* scope.c */
+struct value scope_get(struct vm *vm, uint32_t sym);
+bool scope_set(struct vm *vm, uint32_t sym, struct value v);
+struct scope *scope_push(struct vm *vm, struct scope *up);
+/* Keep the variables that a macro made here can see. */
+void scope_keep(struct vm *vm);
+/* Drop the scope's variables; a scope that a macro saw is left to that macro. */
+bool scope_clear(struct vm *vm, struct scope **io);
+
+/* loop.c */
+/* Get loop.index and so on; false: it has no such attribute. */
+bool loop_attr(const struct loop *l, struct cgn_str name, struct value *out);
+/* loop.cycle, loop.changed */
+bool loop_call(struct vm *vm, struct loop *l, bool cycle, struct args args, struct value *out);
+
+/* ops.c */
+/* Add |n| values from the left; strings are joined in one step. */
+bool op_sum(struct vm *vm, const struct value *v, size_t n, struct value *out);
+bool op_binary(struct vm *vm, enum op op, struct value a, struct value b, struct value *out);
 
 /* methods.c */
 int method_id(enum value_kind kind, struct cgn_str name); /* Returns -1 for an unknown name. */
@@ -93,22 +127,9 @@ bool eval(struct vm *vm, const struct node *n, struct value *out);
 bool eval_args(struct vm *vm, const struct node *list, struct args *out);
 bool eval_output(struct vm *vm, const struct node *n);
 bool call_value(struct vm *vm, struct value callee, struct args args, struct value *out);
-/* Get a positional or named argument; returns false when it is absent. */
-bool arg_get(struct args args, size_t i, const char *name, struct value *out);
-/* |*out| stays when the argument is absent or none. */
-bool arg_int(struct vm *vm, struct args args, size_t i, const char *name, int64_t *out);
-
-/* ops.c */
-/* Add |n| values from the left; strings are joined in one step. */
-bool op_sum(struct vm *vm, const struct value *v, size_t n, struct value *out);
-bool op_binary(struct vm *vm, enum op op, struct value a, struct value b, struct value *out);
 
 /* exec.c */
 bool exec_body(struct vm *vm, const struct node *list);
-struct value scope_get(struct vm *vm, uint32_t sym);
 /* Run the macro; its text goes to the output. */
 bool macro_run(struct vm *vm, struct macro *m, struct args args);
-bool loop_attr(struct vm *vm, struct loop *l, struct cgn_str name, struct value *out);
-/* loop.cycle, loop.changed */
-bool loop_call(struct vm *vm, struct loop *l, bool cycle, struct args args, struct value *out);
 bool loop_run(struct vm *vm, const struct node *n, struct value items, size_t depth);

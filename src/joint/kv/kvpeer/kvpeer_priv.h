@@ -159,16 +159,20 @@ struct kvpeer {
 	bool buried;
 };
 
-/* pool.c */
+/* names.c */
 void kvpeer_peer_move(struct kvpeer_peer *p, enum peer_state to);
+void kvpeer_place(struct kvpeer_peer *p); /* Compute the distance from rack and region. */
+char *kvpeer_text(struct cgn_str s);
+const char *kvpeer_name(struct kvpeer *kp,
+	const char *z); /* Return the interned copy of |z|; NULL: no memory, or KVPEER_MAX_NAMES. */
+void kvpeer_guest_is(struct kvpeer_guest *g, struct cgn_str name);
+/* Free |kp| after the turn in which it was closed, once QUIC returned the last borrowed value. */
+void kvpeer_release(struct kvpeer *kp);
+
+/* pool.c */
 /* Close the connection, and dial again later. */
 void kvpeer_peer_lost(struct kvpeer_peer *p, enum kvpeer_code code, const struct cgn_err *why);
 void kvpeer_peer_ready(struct kvpeer_peer *p);
-void kvpeer_place(struct kvpeer_peer *p); /* Compute the distance from rack and region. */
-void kvpeer_release(struct kvpeer *kp);
-const char *kvpeer_name(struct kvpeer *kp,
-	const char *z); /* Return the interned copy of |z|; NULL: no memory, or KVPEER_MAX_NAMES. */
-char *kvpeer_text(struct cgn_str s);
 
 /* site.c */
 /* Open the endpoints: that of this site, and of each other one. */
@@ -184,7 +188,6 @@ static inline bool kvpeer_is_here(const struct kvpeer_site *s)
 {
 	return s->index == KVPEER_HERE;
 }
-void kvpeer_member_at(struct kvpeer *kp, struct kvpeer_site *s, const char *id, const char *address);
 struct kvpeer_site *kvpeer_site_of(struct kvpeer *kp, const struct quic_conn *c); /* |c| was accepted */
 /* May the site have a block? Counts blocks that it must not have. */
 bool kvpeer_site_may(struct kvpeer *kp, struct kvpeer_site *s, struct block_leave leave);
@@ -219,6 +222,5 @@ void kvpeer_put_self(struct kvpeer *kp, enum kvframe_type type, struct cgn_buf *
 
 /* serve.c */
 void kvpeer_serve(struct kvpeer_guest *g, struct quic_stream *s);
-void kvpeer_guest_is(struct kvpeer_guest *g, struct cgn_str name);
 void kvpeer_guest_gone(struct kvpeer_guest *g);
 void kvpeer_send_buf(struct quic_stream *s, struct cgn_buf *b, bool fin);

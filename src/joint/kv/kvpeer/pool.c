@@ -9,51 +9,6 @@
 #define SWEEP_EVERY  (50 * CGN_MSEC)
 #define SWEEP_BUDGET 10000
 
-void kvpeer_peer_move(struct kvpeer_peer *p, enum peer_state to)
-{
-	static const unsigned exits[] = {
-#define TO(state)            1U << PEER_##state
-#define PEER(id, exits, why) [PEER_##id] = (exits),
-#include "joint/kv/kvpeer/states.def"
-#undef TO
-	};
-	CGN_MUST((exits[p->state] & 1U << to) != 0);
-	p->state = to;
-}
-
-char *kvpeer_text(struct cgn_str s)
-{
-	return cgn_str_dupz(s.n > 0 ? s : CGN_STR(""));
-}
-
-const char *kvpeer_name(struct kvpeer *kp, const char *z)
-{
-	for (const struct kvpeer_name *n = kp->names; n != NULL; n = n->next)
-		if (strcmp(n->z, z) == 0)
-			return n->z;
-	size_t bytes = strlen(z) + 1;
-	struct kvpeer_name *n = kp->n_names < KVPEER_MAX_NAMES ? malloc(sizeof *n + bytes) : NULL;
-	if (n == NULL)
-		return NULL;
-	memcpy(n->z, z, bytes);
-	n->next = kp->names;
-	kp->names = n;
-	kp->n_names++;
-	return n->z;
-}
-
-void kvpeer_place(struct kvpeer_peer *p)
-{
-	struct kvpeer *kp = p->kp;
-	struct kvfetch_place ours = {cgn_str_of(kp->rack), cgn_str_of(kp->region)},
-			     theirs = {cgn_str_of(p->rack), cgn_str_of(p->region)};
-	/* Another site is far away, whatever names it gives its racks. */
-	p->distance = kvpeer_is_here(p->site) ? kvfetch_distance(&ours, &theirs) : KVFETCH_FAR;
-	atomic_store(&kp->slots[p->slot].site, (uint8_t)p->site->index);
-	atomic_store(&kp->slots[p->slot].distance, (uint8_t)p->distance);
-	atomic_store(&kp->slots[p->slot].name, kvpeer_name(kp, p->id));
-}
-
 /* ---- connections to peers ---- */
 
 static void peer_dial(struct cgn_timer *t);
@@ -263,9 +218,13 @@ void kvpeer_member(struct kvpeer *kp, const char *id, const char *address, const
 			id == NULL);
 }
 
-void kvpeer_member_at(struct kvpeer *kp, struct kvpeer_site *s, const char *id, const char *address)
+void kvpeer_site_member(struct kvpeer *kp, unsigned site, const char *address)
 {
-	member_set(kp, s, id, address, NULL, NULL, true);
+	char id[400];
+	CGN_LIVE(kp, KVPEER_TAG);
+	CGN_MUST(kp->sites != NULL && site < kp->sites->n);
+	(void)snprintf(id, sizeof id, "%s/%s", kp->site[site].name, address);
+	member_set(kp, &kp->site[site], id, address, NULL, NULL, true);
 }
 
 void kvpeer_member_gone(struct kvpeer *kp, const char *id)
@@ -299,13 +258,6 @@ static void guest_keep_count(const struct kvpeer_guest *g)
 		p->served_bytes += g->served_bytes;
 		return;
 	}
-}
-
-void kvpeer_guest_is(struct kvpeer_guest *g, struct cgn_str name)
-{
-	char *z = kvpeer_text(name);
-	g->name = z != NULL ? kvpeer_name(g->kp, z) : NULL;
-	free(z);
 }
 
 static void guest_free(struct kvpeer_guest *g)
@@ -456,27 +408,6 @@ bool kvpeer_is_idle(const struct kvpeer *kp)
 {
 	CGN_LIVE(kp, KVPEER_TAG);
 	return kp->n_gets == 0 && kp->n_serves == 0;
-}
-
-/* Free |kp| after the turn in which it was closed, once QUIC returned the last borrowed value. */
-void kvpeer_release(struct kvpeer *kp)
-{
-	if (!kp->buried || kp->n_serves > 0)
-		return;
-	for (unsigned i = 0; i < kp->n_readers; i++)
-		kvindex_reader_free(&kp->readers[i].reader);
-	free(kp->readers);
-	if (kp->index != NULL)
-		kvindex_free(&kp->index);
-	for (struct kvpeer_name *n = kp->names, *next; n != NULL; n = next) {
-		next = n->next;
-		free(n);
-	}
-	free(kp->node);
-	free(kp->rack);
-	free(kp->region);
-	kp->tag = 0;
-	free(kp);
 }
 
 static void pool_on_buried(struct cgn_grave *grave)

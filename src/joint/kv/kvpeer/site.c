@@ -91,15 +91,6 @@ void kvpeer_site_count(struct kvpeer *kp, struct kvpeer_site *s, bool in, uint64
 		metric_add(METRIC_OF(kp->telemetry, KV_SITE_BYTES, s->name, in ? "in" : "out"), bytes);
 }
 
-void kvpeer_site_member(struct kvpeer *kp, unsigned site, const char *address)
-{
-	char id[400];
-	CGN_LIVE(kp, KVPEER_TAG);
-	CGN_MUST(kp->sites != NULL && site < kp->sites->n);
-	(void)snprintf(id, sizeof id, "%s/%s", kp->site[site].name, address);
-	kvpeer_member_at(kp, &kp->site[site], id, address);
-}
-
 /* ---- status ---- */
 
 size_t kvpeer_sites(const struct kvpeer *kp)

@@ -66,6 +66,8 @@ esac
 repo=${CGN_REPO:-cognitora/cognitora}
 base=${CGN_BASE_URL:-https://github.com/$repo/releases/${CGN_VERSION:+download/v$CGN_VERSION}}
 [ -n "${CGN_BASE_URL:-}${CGN_VERSION:-}" ] || base=$base"latest/download"
+hint=
+[ -n "${CGN_BASE_URL:-}" ] || hint=": where no release is published there, set CGN_BASE_URL to the folder of a release's files (scripts/release makes them), or CGN_REPO to a fork that has releases"
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -76,8 +78,8 @@ fetch() { # NAME: fetch it into $work, or fail
 	case $base in
 	file://*) cp -- "${base#file://}/$1" "$work/$1" 2>/dev/null || fail "$base/$1 is missing or cannot be read" ;;
 	https://*|http://*)
-		if command -v curl >/dev/null; then curl -fsSL --retry 3 --connect-timeout 20 -o "$work/$1" "$base/$1" || fail "$base/$1 cannot be fetched"
-		elif command -v wget >/dev/null; then wget -q -O "$work/$1" "$base/$1" || fail "$base/$1 cannot be fetched"
+		if command -v curl >/dev/null; then curl -fsL ${CGN_BASE_URL:+-S} --retry 3 --connect-timeout 20 -o "$work/$1" "$base/$1" || fail "$base/$1 cannot be fetched$hint"
+		elif command -v wget >/dev/null; then wget -q -O "$work/$1" "$base/$1" || fail "$base/$1 cannot be fetched$hint"
 		else fail "curl or wget is needed to fetch $base/$1"; fi ;;
 	*) fail "CGN_BASE_URL: $base begins with neither https://, http:// nor file://" ;;
 	esac

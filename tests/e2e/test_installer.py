@@ -169,6 +169,20 @@ def test_bad_settings(tmp_path, env, words):
     refused(install(tmp_path, **env), tmp_path, *words)
 
 
+@pytest.mark.parametrize("program", ["curl", "wget"])
+def test_without_a_published_release(tmp_path, program):
+    """One line says what to set. The tools of this test fetch nothing, and say so as curl does."""
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    for name in ("uname", "mktemp", "rm", "id"):
+        (tools / name).symlink_to(shutil.which(name))
+    (tools / program).write_text('#!/bin/sh\ncase " $* " in *" -S "*) echo "curl: (22) 404" >&2 ;; esac\nexit 22\n')
+    (tools / program).chmod(0o755)
+    done = install(tmp_path, PATH=str(tools), CGN_BASE_URL=None)
+    refused(done, tmp_path, "cognitora/cognitora/releases/latest/download/LATEST cannot be fetched", "set CGN_BASE_URL", "CGN_REPO")
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+
+
 def test_arguments(tmp_path):
     done = install(tmp_path, "--help")
     assert done.returncode == 0 and "CGN_BASE_URL" in done.stdout and "set -eu" not in done.stdout

@@ -46,7 +46,7 @@ async function chat(id) {
 
 for (const [view, look] of [["nodes", {}], ["models", { dark: true }], ["cache", {}], ["tenants", { dark: true }], ["requests", {}], ["playground", { dark: true }]])
 	for (const width of [1200, 390])
-		test(`${view} at ${width} pixels: accessible, nothing wider than the screen, no error`, async () => {
+		test(`${view} at ${width} pixels: accessible, nothing wider than the screen or its tile, no error`, async () => {
 			await chat("seen");
 			await open(BASE, "#" + view, { ...look, width });
 			await page.waitForSelector("main h1");
@@ -54,6 +54,7 @@ for (const [view, look] of [["nodes", {}], ["models", { dark: true }], ["cache",
 			if (SHOTS) await page.screenshot({ path: `${SHOTS}/${view}-${width}.png` });
 			assert.deepEqual(await violations(), []);
 			assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth));
+			assert.deepEqual(await page.evaluate(() => [...document.querySelectorAll(".tile")].filter((t) => t.scrollWidth > t.clientWidth).map((t) => t.innerText)), []);
 			assert.deepEqual(trouble, []);
 		});
 

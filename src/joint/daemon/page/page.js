@@ -114,10 +114,12 @@ export function chart(label, series) {
 		series.map((s, i) => line(s, most, i ? "spark two" : "spark")));
 }
 const last = (v) => v.length ? v[v.length - 1] : 0;
+/* Two values; a unit of both stands once. */
+const pair = (a, b) => (a.split(" ")[1] === b.split(" ")[1] ? a.split(" ")[0] : a) + " / " + b;
 const tiles = [
 	["Requests a second", (h) => decimal(last(h.requests_per_second)), (h) => [h.requests_per_second]],
 	["Failed a second", (h) => decimal(last(h.failed_per_second)), (h) => [h.failed_per_second]],
-	["First byte, p50, p95", (h) => ms(last(h.ttft_p50_ms)) + " / " + ms(last(h.ttft_p95_ms)), (h) => [h.ttft_p50_ms, h.ttft_p95_ms]],
+	["First byte, p50, p95", (h) => pair(ms(last(h.ttft_p50_ms)), ms(last(h.ttft_p95_ms))), (h) => [h.ttft_p50_ms, h.ttft_p95_ms]],
 	["Prompt from cache", (h) => percent(last(h.cached_tokens_per_second), last(h.prompt_tokens_per_second)),
 		(h) => [h.cached_tokens_per_second.map((c, i) => h.prompt_tokens_per_second[i] > 0 ? c / h.prompt_tokens_per_second[i] : 0)]],
 	["Tokens a second", (h) => decimal(last(h.completion_tokens_per_second)), (h) => [h.completion_tokens_per_second]],

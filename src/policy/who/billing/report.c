@@ -142,7 +142,6 @@ static struct report_line *line_new(struct billing_report *r, uint64_t hour, str
 	r->full = r->n == BILLING_LINES;
 	if (r->full)
 		return NULL;
-	table_put(&r->table, hash, (uint32_t)r->n);
 	if (r->n == r->cap) {
 		r->cap = r->cap > 0 ? 2 * r->cap : 256;
 		r->lines = CGN_GROWN(r->lines, r->cap);

@@ -41,9 +41,6 @@ static const struct svc_flag flags[] = {
 };
 
 static const struct svc_admin_route routes[] = {
-	{"GET", "/engines", agent_admin_engines, ACTION_STATUS_READ},
-	{"GET", "/gpus", agent_admin_gpus, ACTION_STATUS_READ},
-	{"GET", "/clocks", agent_admin_clocks, ACTION_STATUS_READ},
 #define DOCUMENT SVC_DOCUMENT
 #include "agent/daemon/documents.def"
 #undef DOCUMENT

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/clocks/clocks.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 #include "agent/metrics.h"
@@ -376,33 +377,34 @@ void node_clocks_close(struct node_clocks *c)
 
 /* ---- /clocks ---- */
 
-static void gpu_put(const struct clocks_gpu *g, const struct gpus *gpus, struct json_out *o)
+static double measured_mhz(const struct clocks_gpu *g, const struct gpus *gpus)
 {
-	json_open(o, '{');
-	json_key_u64(o, "index", g->is.index);
-	json_key_z(o, "uuid", g->is.uuid);
-	json_key_u64(o, "wanted_mhz", g->wanted_mhz);
-	json_key_u64(o, "limit_mhz", g->locked_mhz);
 	for (size_t i = 0; gpus_are_known(gpus) && i < gpus->view.n; i++)
 		if (strcmp(gpus->view.gpu[i].uuid, g->is.uuid) == 0 &&
 			(gpus->view.gpu[i].have & NVML_SM_CLOCK) != 0)
-			json_key_u64(o, "sm_mhz", gpus->view.gpu[i].sm_mhz);
-	json_key_u64(o, "supported", g->is.n);
-	json_key_z(o, "why", g->why);
-	json_close(o, '}');
+			return gpus->view.gpu[i].sm_mhz;
+	return (double)NAN;
 }
 
-void node_clocks_report(const struct node_clocks *c, const struct gpus *gpus, struct json_out *o)
+static void gpu_fill(const struct clocks_gpu *g, const struct gpus *gpus, Cognitora__V1__GpuClock *to)
 {
-	json_open(o, '{');
-	json_key_z(o, "mode", config_enum_text(c->mode));
-	json_key_z(o, "state", state_names[c->state]);
-	json_key_z(o, "why", c->why);
-	json_key_z(o, "for", phase_name(c->phase));
-	json_key_u64(o, "helper_pid", c->hold != NULL ? (uint64_t)clockhold_pid(c->hold) : 0);
-	json_key_open(o, "gpus", '[');
+	to->index = g->is.index;
+	to->uuid = pb_text(g->is.uuid);
+	to->wanted_mhz = g->wanted_mhz;
+	to->limit_mhz = g->locked_mhz;
+	to->sm_mhz = measured_mhz(g, gpus);
+	to->supported = g->is.n;
+	to->why = pb_text(g->why);
+}
+
+void node_clocks_fill(const struct node_clocks *c, const struct gpus *gpus, struct pb_tree *t,
+	Cognitora__V1__Clocks *to)
+{
+	to->mode = pb_text(config_enum_text(c->mode));
+	to->state = pb_text(state_names[c->state]);
+	to->why = pb_text(c->why);
+	to->for_ = pb_text(phase_name(c->phase));
+	to->helper_pid = c->hold != NULL ? (uint64_t)clockhold_pid(c->hold) : 0;
 	for (size_t i = 0; i < c->n; i++)
-		gpu_put(&c->gpu[i], gpus, o);
-	json_close(o, ']');
-	json_close(o, '}');
+		gpu_fill(&c->gpu[i], gpus, PB_ADD(t, to, gpus, gpu_clock));
 }

@@ -51,4 +51,5 @@ void node_clocks_close(struct node_clocks *c); /* Lift all limits. Does nothing 
 void node_clocks_follow(struct node_clocks *c, const struct config *cfg);
 void node_clocks_load(struct node_clocks *c, const struct energy_load *load);
 /* Append the object of /clocks. */
-void node_clocks_report(const struct node_clocks *c, const struct gpus *gpus, struct json_out *o);
+void node_clocks_fill(const struct node_clocks *c, const struct gpus *gpus, struct pb_tree *t,
+	Cognitora__V1__Clocks *to);

@@ -1,49 +1,40 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* admin: /engines, /gpus, /clocks, /power and /readyz of the admin port. */
 #include "agent/daemon/agent.h"
-#include "base/json/json.h"
 
-void agent_admin_engines(void *agent, const struct http_head *h, struct cgn_str body,
-	struct svc_admin_reply *r)
+bool agent_engines_fill(void *agent, struct pb_tree *t, void *message, struct svc_admin_reply *r)
 {
 	const struct agent *a = agent;
-	struct json_out o = json_out_to(&r->body);
-	(void)h;
-	(void)body;
+	Cognitora__V1__Engines *to = message;
+	(void)r;
 	CGN_LIVE(a, AGENT_TAG);
-	json_open(&o, '{');
-	json_key_z(&o, "node", a->node_id);
-	json_key_z(&o, "address", a->address);
-	json_key_bool(&o, "draining", a->draining);
-	json_key_u64(&o, "inflight", a->relays.share.all.inflight);
-	json_key_u64(&o, "requests_total", a->relays.requests_total);
-	json_key_u64(&o, "watchers", a->watch.n_watchers);
-	json_key_open(&o, "engines", '[');
+	to->node = pb_text(a->node_id);
+	to->address = pb_text(a->address);
+	to->draining = a->draining;
+	to->inflight = a->relays.share.all.inflight;
+	to->requests_total = a->relays.requests_total;
+	to->watchers = a->watch.n_watchers;
 	for (size_t i = 0; i < a->n_engines; i++)
-		engine_report(&a->engines[i], &o);
-	json_close(&o, ']');
-	json_close(&o, '}');
+		engine_report_fill(&a->engines[i], t, PB_ADD(t, to, engines, engine_report));
+	return true;
 }
 
-void agent_admin_gpus(void *agent, const struct http_head *h, struct cgn_str body, struct svc_admin_reply *r)
+bool agent_gpus_fill(void *agent, struct pb_tree *t, void *message, struct svc_admin_reply *r)
 {
 	const struct agent *a = agent;
-	struct json_out o = json_out_to(&r->body);
-	(void)h;
-	(void)body;
+	(void)r;
 	CGN_LIVE(a, AGENT_TAG);
-	gpus_report(&a->gpus, &o);
+	gpus_fill(&a->gpus, t, message);
+	return true;
 }
 
-void agent_admin_clocks(void *agent, const struct http_head *h, struct cgn_str body,
-	struct svc_admin_reply *r)
+bool agent_clocks_fill(void *agent, struct pb_tree *t, void *message, struct svc_admin_reply *r)
 {
 	const struct agent *a = agent;
-	struct json_out o = json_out_to(&r->body);
-	(void)h;
-	(void)body;
+	(void)r;
 	CGN_LIVE(a, AGENT_TAG);
-	node_clocks_report(&a->clocks, &a->gpus, &o);
+	node_clocks_fill(&a->clocks, &a->gpus, t, message);
+	return true;
 }
 
 bool agent_power_fill(void *agent, struct pb_tree *t, void *message, struct svc_admin_reply *r)

@@ -85,10 +85,8 @@ struct energy_load agent_energy_load(const struct agent *a); /* The load, as the
 struct engine *agent_pick(struct agent *a, struct cgn_str name, struct cgn_str model, struct cgn_err *err);
 
 /* ---- admin.c: the admin port ---- */
-void agent_admin_engines(void *agent, const struct http_head *h, struct cgn_str body,
-	struct svc_admin_reply *r);
-void agent_admin_gpus(void *agent, const struct http_head *h, struct cgn_str body, struct svc_admin_reply *r);
-void agent_admin_clocks(void *agent, const struct http_head *h, struct cgn_str body,
-	struct svc_admin_reply *r);
-bool agent_power_fill(void *agent, struct pb_tree *t, void *message, struct svc_admin_reply *r);
+#define DOCUMENT(fill, path, action, Type, type, select, help) \
+	bool fill(void *agent, struct pb_tree *t, void *message, struct svc_admin_reply *r);
+#include "agent/daemon/documents.def"
+#undef DOCUMENT
 bool agent_admin_ready(void *agent, struct cgn_buf *why); /* For /readyz */

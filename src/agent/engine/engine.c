@@ -313,47 +313,38 @@ bool engine_is_stopped(const struct engine *e)
 
 /* ---- /engines ---- */
 
-static void put_load(struct json_out *o, const struct engine_load *l)
+static void load_fill(const struct engine_load *l, Cognitora__V1__EngineLoad *to)
 {
-	json_key_open(o, "load", '{');
-	json_key_u64(o, "running", l->running);
-	json_key_u64(o, "waiting", l->waiting);
-	json_key_f64(o, "kv_usage", l->kv_usage);
-	json_key_u64(o, "slots", l->slots);
-	json_key_u64(o, "kv_blocks_total", l->kv_blocks_total);
-	json_key_u64(o, "kv_block_tokens", l->kv_block_tokens);
-	json_close(o, '}');
+	to->running = l->running;
+	to->waiting = l->waiting;
+	to->kv_usage = l->kv_usage;
+	to->slots = l->slots;
+	to->kv_blocks_total = l->kv_blocks_total;
+	to->kv_block_tokens = l->kv_block_tokens;
 }
 
-void engine_report(const struct engine *e, struct json_out *o)
+void engine_report_fill(const struct engine *e, struct pb_tree *t, Cognitora__V1__EngineReport *to)
 {
-	json_open(o, '{');
-	json_key_z(o, "name", e->name);
-	json_key_z(o, "kind", config_enum_text(e->ops->kind));
-	json_key_z(o, "address", e->door.url.addr);
-	json_key_bool(o, "managed", e->process.sup.cfg.managed);
-	json_key_z(o, "state", supervise_state_name(e->process.sup.state));
-	json_key_bool(o, "ready", engine_is_ready(e));
-	json_key_z(o, "rest", engine_rest_text(e));
-	json_key(o, "on_demand");
-	engine_ondemand_report(e, o);
-	json_key_z(o, "trouble", e->health.trouble);
-	json_key_u64(o, "pid", e->process.proc != NULL ? (uint64_t)proc_pid(e->process.proc) : 0);
-	json_key_u64(o, "restarts", e->process.sup.restarts);
-	json_key_u64(o, "inflight", (uint64_t)e->requests.inflight + e->requests.direct);
-	json_key_u64(o, "direct", e->requests.direct);
-	json_key_u64(o, "resident_blocks", residency_count(e->residency.sent));
-	json_key_z(o, "residency", engine_residency_text(e));
-	json_key(o, "kv_events");
-	engineview_feed_report(&e->view, o);
-	json_key(o, "handoff");
-	engine_handoff_report(e, o);
-	json_key(o, "kept_slots");
-	slotmgr_report(e->slots, o);
-	json_key_open(o, "models", '[');
-	for (size_t i = 0; i < e->view.models.list.n; i++)
-		json_put_z(o, e->view.models.list.v[i].name);
-	json_close(o, ']');
-	put_load(o, &e->view.load.now);
-	json_close(o, '}');
+	to->name = pb_text(e->name);
+	to->kind = pb_text(config_enum_text(e->ops->kind));
+	to->address = pb_text(e->door.url.addr);
+	to->managed = e->process.sup.cfg.managed;
+	to->state = pb_text(supervise_state_name(e->process.sup.state));
+	to->ready = engine_is_ready(e);
+	to->rest = pb_text(engine_rest_text(e));
+	to->on_demand = engine_ondemand_new(e, t);
+	to->trouble = pb_text(e->health.trouble);
+	to->pid = e->process.proc != NULL ? (uint64_t)proc_pid(e->process.proc) : 0;
+	to->restarts = e->process.sup.restarts;
+	to->inflight = (uint64_t)e->requests.inflight + e->requests.direct;
+	to->direct = e->requests.direct;
+	to->resident_blocks = residency_count(e->residency.sent);
+	to->residency = pb_text(engine_residency_text(e));
+	to->kv_events = engineview_feed_new(&e->view, t);
+	to->handoff = engine_handoff_new(e, t);
+	to->kept_slots = slotmgr_report_new(e->slots, t);
+	to->models = pb_tree_array(t, e->view.models.list.n, sizeof *to->models);
+	for (size_t i = 0; to->models != NULL && i < e->view.models.list.n; i++)
+		to->models[to->n_models++] = pb_text(e->view.models.list.v[i].name);
+	load_fill(&e->view.load.now, to->load = PB_NEW(t, engine_load));
 }

@@ -15,6 +15,8 @@
 #include "agent/metrics.h"
 #include "base/core/list.h"
 #include "base/json/json.h"
+#include "base/pb/pb_tree.h"
+#include "cognitora/v1/engines.pb-c.h"
 #include "joint/daemon/svc/svc.h"
 #include "joint/kv/slotmgr/slotmgr.h"
 #include "joint/node/engineview/door.h"
@@ -116,5 +118,5 @@ bool engine_needs_no_agent(const struct engine *e);
 /* Routers have reported |n| requests straight at the engine; |heard|: its answers bring bytes. */
 void engine_direct_told(struct engine *e, uint32_t n, bool heard);
 bool engine_is_stopped(const struct engine *e);
-/* Append the engine's object of /engines. */
-void engine_report(const struct engine *e, struct json_out *o);
+/* Fill the engine's part of /engines. */
+void engine_report_fill(const struct engine *e, struct pb_tree *t, Cognitora__V1__EngineReport *to);

@@ -156,20 +156,18 @@ void engine_handoff_ask(struct engine *e)
 			.code;
 }
 
-void engine_handoff_report(const struct engine *e, struct json_out *o)
+Cognitora__V1__EngineHandoff *engine_handoff_new(const struct engine *e, struct pb_tree *t)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf terms = {0};
 	const struct engine_handoff *h = &e->handoff;
-	if (!h->ops->edits) {
-		json_put_null(o);
-		return;
-	}
+	if (!h->ops->edits)
+		return NULL;
+	Cognitora__V1__EngineHandoff *to = PB_NEW(t, engine_handoff);
 	engine_handoff_terms(e, &terms);
-	json_open(o, '{');
-	json_key_z(o, "kind", h->ops->name);
-	json_key_bool(o, "known", engine_handoff_is_known(e));
-	json_key_str(o, "terms", cgn_buf_view(&terms));
-	json_key_u64(o, "port", h->port);
-	json_key_u64(o, "ranks", h->n_ids);
-	json_close(o, '}');
+	to->kind = pb_text(h->ops->name);
+	to->known = engine_handoff_is_known(e);
+	to->terms = pb_tree_text(t, cgn_buf_view(&terms));
+	to->port = h->port;
+	to->ranks = h->n_ids;
+	return to;
 }

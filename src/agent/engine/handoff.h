@@ -2,7 +2,9 @@
 /* handoff: how the engine hands computed prompts to engines of other nodes, as the node's description tells it: from the
  * configuration, and from what the engine says of its build and its ranks. */
 #pragma once
+#include "base/pb/pb_tree.h"
 #include "base/weburl/weburl.h"
+#include "cognitora/v1/engines.pb-c.h"
 #include "io/wire/webask/webask.h"
 #include "policy/config/config.h"
 #include "policy/node/handoff/handoff.h"
@@ -34,7 +36,7 @@ void engine_handoff_reset(struct engine *e);
 void engine_handoff_ask(struct engine *e);
 /* Return true when all facts of the hand-off in the node's description are known. */
 bool engine_handoff_is_known(const struct engine *e);
-/* Append the "handoff" value of /engines: an object, or null. */
-void engine_handoff_report(const struct engine *e, struct json_out *o);
+/* Return the hand-off for /engines; NULL: the engine has none. */
+Cognitora__V1__EngineHandoff *engine_handoff_new(const struct engine *e, struct pb_tree *t);
 /* Append the terms that both engines of a pair must have in common. */
 void engine_handoff_terms(const struct engine *e, struct cgn_buf *out);

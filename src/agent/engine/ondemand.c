@@ -194,23 +194,21 @@ void engine_ondemand_text(const struct engine *e, char *out, size_t cap)
 	}
 }
 
-void engine_ondemand_report(const struct engine *e, struct json_out *o)
+Cognitora__V1__EngineOnDemand *engine_ondemand_new(const struct engine *e, struct pb_tree *t)
 {
 	const struct engine_ondemand *d = &e->ondemand;
 	char state[32];
-	if (!d->on) {
-		json_put_null(o);
-		return;
-	}
+	if (!d->on)
+		return NULL;
+	Cognitora__V1__EngineOnDemand *to = PB_NEW(t, engine_on_demand);
 	engine_ondemand_text(e, state, sizeof state);
-	json_open(o, '{');
-	json_key_z(o, "state", state);
-	json_key_u64(o, "waiting", d->waiting);
-	json_key_bool(o, "held", d->held);
-	json_key_u64(o, "memory_bytes", d->bytes);
-	json_key_u64(o, "priority", d->priority);
-	json_key_u64(o, "load_ms", d->load_time / CGN_MSEC);
-	json_key_u64(o, "expires_unix_ms", engine_expires_unix_ms(e));
-	json_key_z(o, "why", d->why);
-	json_close(o, '}');
+	to->state = pb_tree_text(t, cgn_str_of(state));
+	to->waiting = d->waiting;
+	to->held = d->held;
+	to->memory_bytes = d->bytes;
+	to->priority = d->priority;
+	to->load_ms = d->load_time / CGN_MSEC;
+	to->expires_unix_ms = engine_expires_unix_ms(e);
+	to->why = pb_text(d->why);
+	return to;
 }

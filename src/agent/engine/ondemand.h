@@ -4,6 +4,8 @@
  * request through. */
 #pragma once
 #include "base/core/list.h"
+#include "base/pb/pb_tree.h"
+#include "cognitora/v1/engines.pb-c.h"
 #include "policy/config/config.h"
 #include "policy/node/swap/swap.h"
 #include "policy/node/wanted/wanted.h"
@@ -99,7 +101,7 @@ cgn_nsec engine_expires_at(const struct engine *e);
 uint64_t engine_expires_unix_ms(const struct engine *e);
 /* Return the share of the expected load time that has passed, 0 to 99. */
 unsigned engine_load_share(const struct engine *e);
-/* Append the object "on_demand" of /engines; null: the engine is not on demand. */
-void engine_ondemand_report(const struct engine *e, struct json_out *o);
+/* Return the state on demand for /engines; NULL: the engine is not on demand. */
+Cognitora__V1__EngineOnDemand *engine_ondemand_new(const struct engine *e, struct pb_tree *t);
 /* Write "ready", "loadable", "loading 40 %", "unloading" or "failed" for people and programs. */
 void engine_ondemand_text(const struct engine *e, char *out, size_t cap);

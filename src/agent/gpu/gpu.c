@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/gpu/gpu.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 #include "agent/metrics.h"
@@ -214,54 +215,50 @@ bool gpus_hot(const struct gpus *g)
 	return false;
 }
 
-static void gpu_put(struct json_out *o, const struct nvml_gpu *gpu)
+static double known_value(const struct nvml_gpu *gpu, enum nvml_have have, uint64_t v)
 {
-	const struct {
-		enum nvml_have have;
-		const char *key;
-		uint64_t v;
-	} rows[] = {
-		{NVML_MEMORY, "memory_used", gpu->memory_used},
-		{NVML_MEMORY, "memory_total", gpu->memory_total},
-		{NVML_USE, "sm_percent", gpu->sm_percent},
-		{NVML_USE, "memory_percent", gpu->memory_percent},
-		{NVML_POWER, "power_mw", gpu->power_mw},
-		{NVML_POWER_LIMIT, "power_limit_mw", gpu->power_limit_mw},
-		{NVML_ENERGY, "energy_mj", gpu->energy_mj},
-		{NVML_TEMPERATURE, "temperature_c", gpu->temperature_c},
-		{NVML_SM_CLOCK, "sm_mhz", gpu->sm_mhz},
-		{NVML_MEMORY_CLOCK, "memory_mhz", gpu->memory_mhz},
-	};
-	json_open(o, '{');
-	json_key_u64(o, "index", gpu->index);
-	json_key_z(o, "uuid", gpu->uuid);
-	json_key_z(o, "name", gpu->name);
-	for (size_t i = 0; i < CGN_COUNT(rows); i++)
-		if ((gpu->have & rows[i].have) != 0)
-			json_key_u64(o, rows[i].key, rows[i].v);
-	if ((gpu->have & NVML_SLOWED) != 0) {
-		json_key_open(o, "slowed", '[');
-		for (size_t i = 0; i < power_n_slow_reasons; i++)
-			if ((gpu->slowed & power_slow_reasons[i].bit) != 0)
-				json_put_z(o, power_slow_reasons[i].name);
-		json_close(o, ']');
-	}
-	json_close(o, '}');
+	return (gpu->have & have) != 0 ? (double)v : (double)NAN;
 }
 
-void gpus_report(const struct gpus *g, struct json_out *o)
+static void slowed_fill(const struct nvml_gpu *gpu, struct pb_tree *t, Cognitora__V1__GpuSlowed *to)
+{
+	to->slowed = pb_tree_array(t, power_n_slow_reasons, sizeof *to->slowed);
+	for (size_t i = 0; to->slowed != NULL && i < power_n_slow_reasons; i++)
+		if ((gpu->slowed & power_slow_reasons[i].bit) != 0)
+			to->slowed[to->n_slowed++] = pb_text(power_slow_reasons[i].name);
+}
+
+static void gpu_fill(const struct nvml_gpu *gpu, struct pb_tree *t, Cognitora__V1__Gpu *to)
+{
+	to->index = gpu->index;
+	to->uuid = pb_text(gpu->uuid);
+	to->name = pb_text(gpu->name);
+	to->memory_used = known_value(gpu, NVML_MEMORY, gpu->memory_used);
+	to->memory_total = known_value(gpu, NVML_MEMORY, gpu->memory_total);
+	to->sm_percent = known_value(gpu, NVML_USE, gpu->sm_percent);
+	to->memory_percent = known_value(gpu, NVML_USE, gpu->memory_percent);
+	to->power_mw = known_value(gpu, NVML_POWER, gpu->power_mw);
+	to->power_limit_mw = known_value(gpu, NVML_POWER_LIMIT, gpu->power_limit_mw);
+	to->temperature_c = known_value(gpu, NVML_TEMPERATURE, gpu->temperature_c);
+	to->sm_mhz = known_value(gpu, NVML_SM_CLOCK, gpu->sm_mhz);
+	to->memory_mhz = known_value(gpu, NVML_MEMORY_CLOCK, gpu->memory_mhz);
+	if ((gpu->have & NVML_ENERGY) != 0) {
+		to->energy_case = COGNITORA__V1__GPU__ENERGY_ENERGY_MJ;
+		to->energy_mj = gpu->energy_mj; /* A double would round it. */
+	}
+	if ((gpu->have & NVML_SLOWED) != 0)
+		slowed_fill(gpu, t, to->slowed = PB_NEW(t, gpu_slowed));
+}
+
+void gpus_fill(const struct gpus *g, struct pb_tree *t, Cognitora__V1__Gpus *to)
 {
 	static const char *const states[] = {[NVML_STARTING] = "starting",
 		[NVML_ABSENT] = "absent",
 		[NVML_FAILING] = "failing",
 		[NVML_READING] = "reading"};
-	json_open(o, '{');
-	json_key_z(o, "state", g->is_silent ? "silent" : states[g->view.state]);
-	json_key_z(o, "why", g->is_silent ? g->said : g->view.why);
-	json_key_z(o, "driver", g->view.driver);
-	json_key_open(o, "gpus", '[');
+	to->state = pb_text(g->is_silent ? "silent" : states[g->view.state]);
+	to->why = pb_text(g->is_silent ? g->said : g->view.why);
+	to->driver = pb_text(g->view.driver);
 	for (size_t i = 0; gpus_are_known(g) && i < g->view.n; i++)
-		gpu_put(o, &g->view.gpu[i]);
-	json_close(o, ']');
-	json_close(o, '}');
+		gpu_fill(&g->view.gpu[i], t, PB_ADD(t, to, gpus, gpu));
 }

@@ -2,7 +2,8 @@
 /* gpu: the node's NVIDIA GPUs in the metrics, the load and /gpus. Readings come from io/os/nvml, once a second;
  * values that were not read lately are left out. One loop, its thread. */
 #pragma once
-#include "base/json/json.h"
+#include "base/pb/pb_tree.h"
+#include "cognitora/v1/engines.pb-c.h"
 #include "cognitora/v1/node.pb-c.h"
 #include "io/os/loop/loop.h"
 #include "io/os/nvml/nvml.h"
@@ -38,4 +39,4 @@ void gpus_load(const struct gpus *g, Cognitora__V1__Load *out);
 double gpus_limit_watts(const struct gpus *g); /* Return the sum of the power limits; 0: unknown. */
 /* Return true when a GPU is slowed down by heat or a power brake, or is as hot as that. */
 bool gpus_hot(const struct gpus *g);
-void gpus_report(const struct gpus *g, struct json_out *o); /* Append the object of /gpus. */
+void gpus_fill(const struct gpus *g, struct pb_tree *t, Cognitora__V1__Gpus *to);

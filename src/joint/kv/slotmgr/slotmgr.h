@@ -12,6 +12,8 @@
  * One loop, its thread. */
 #pragma once
 #include "base/json/json.h"
+#include "base/pb/pb_tree.h"
+#include "cognitora/v1/engines.pb-c.h"
 #include "io/os/loop/loop.h"
 #include "io/wire/webask/webask.h"
 #include "joint/kv/kvclient/kvclient.h"
@@ -89,8 +91,8 @@ void slotmgr_slots_told(struct slotmgr *m, struct cgn_str json);
 void slotmgr_store_ready(struct slotmgr *m, bool ready);
 /* Changes of the store's keys; |reset|: the changes begin from an empty store. */
 void slotmgr_store_changed(struct slotmgr *m, bool reset, const struct block_change *changes, size_t n);
-/* Append the "kept_slots" value of /engines: an object, or null when |m| is NULL. */
-void slotmgr_report(const struct slotmgr *m, struct json_out *o);
+/* Return the slots for /engines; NULL when |m| is NULL. */
+Cognitora__V1__KeptSlots *slotmgr_report_new(const struct slotmgr *m, struct pb_tree *t);
 /* True while the slot manager assigns the engine's slots. */
 bool slotmgr_assigns(const struct slotmgr *m);
 /* True when the state of a prompt can be saved now. */

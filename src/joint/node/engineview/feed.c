@@ -176,50 +176,44 @@ bool engineview_feed_chain(const struct engineview *v, Cognitora__V1__Chain *out
 
 /* ---- for people ---- */
 
-static void put_rank(struct json_out *o, uint32_t rank, const struct enginefeed_rank *r)
+static void rank_fill(uint32_t rank, const struct enginefeed_rank *r, struct pb_tree *t,
+	Cognitora__V1__KvEventsRank *to)
 {
 	const struct kvsource_stats *st = &r->stats;
-	json_open(o, '{');
-	json_key_u64(o, "rank", rank);
-	json_key_z(o, "state", kvsource_state_name(r->state));
-	json_key_z(o, "why", r->why);
-	json_key_u64(o, "blocks", st->blocks);
-	json_key_u64(o, "next_seq", st->next_seq);
-	json_key_u64(o, "batches", st->batches);
-	json_key_u64(o, "stored", st->stored);
-	json_key_u64(o, "removed", st->removed);
-	json_key_u64(o, "cleared", st->cleared);
-	json_key_u64(o, "duplicates", st->duplicates);
-	json_key_u64(o, "gaps", st->gaps);
-	json_key_u64(o, "replays", st->replays);
-	json_key_u64(o, "replay_failures", st->replay_failures);
-	json_key_u64(o, "restarts", st->restarts);
-	json_key_u64(o, "errors", st->errors);
-	json_key_u64(o, "orphans", st->orphans);
-	json_key_u64(o, "unknown_removed", st->unknown_removed);
-	json_key_u64(o, "unknown_events", st->unknown_events);
-	json_key_u64(o, "unknown_fields", st->unknown_fields);
-	json_key(o, "dp_rank");
-	json_put_i64(o, st->dp_rank);
-	json_close(o, '}');
+	to->rank = rank;
+	to->state = pb_text(kvsource_state_name(r->state));
+	to->why = pb_tree_text(t, cgn_str_of(r->why));
+	to->blocks = st->blocks;
+	to->next_seq = st->next_seq;
+	to->batches = st->batches;
+	to->stored = st->stored;
+	to->removed = st->removed;
+	to->cleared = st->cleared;
+	to->duplicates = st->duplicates;
+	to->gaps = st->gaps;
+	to->replays = st->replays;
+	to->replay_failures = st->replay_failures;
+	to->restarts = st->restarts;
+	to->errors = st->errors;
+	to->orphans = st->orphans;
+	to->unknown_removed = st->unknown_removed;
+	to->unknown_events = st->unknown_events;
+	to->unknown_fields = st->unknown_fields;
+	to->dp_rank = st->dp_rank;
 }
 
-void engineview_feed_report(const struct engineview *v, struct json_out *o)
+Cognitora__V1__EngineKvEvents *engineview_feed_new(const struct engineview *v, struct pb_tree *t)
 {
 	const struct engineview_feed *f = &v->feed;
-	if (!f->on) {
-		json_put_null(o);
-		return;
-	}
-	json_open(o, '{');
-	json_key_z(o, "endpoint", f->cfg.events);
-	json_key_z(o, "model", f->model_text);
-	json_key_u64(o, "block_tokens", f->cfg.source.block_tokens);
-	json_key_open(o, "ranks", '[');
+	if (!f->on)
+		return NULL;
+	Cognitora__V1__EngineKvEvents *to = PB_NEW(t, engine_kv_events);
+	to->endpoint = pb_text(f->cfg.events);
+	to->model = pb_text(f->model_text);
+	to->block_tokens = f->cfg.source.block_tokens;
 	for (uint32_t i = 0; f->ef != NULL && i < enginefeed_ranks(f->ef); i++) {
 		struct enginefeed_rank r = enginefeed_rank(f->ef, i);
-		put_rank(o, i, &r);
+		rank_fill(i, &r, t, PB_ADD(t, to, ranks, kv_events_rank));
 	}
-	json_close(o, ']');
-	json_close(o, '}');
+	return to;
 }

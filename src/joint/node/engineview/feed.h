@@ -2,6 +2,8 @@
 /* feed: an engine's KV events, as a part of its engineview. */
 #pragma once
 #include "base/json/json.h"
+#include "base/pb/pb_tree.h"
+#include "cognitora/v1/engines.pb-c.h"
 #include "joint/node/enginefeed/enginefeed.h"
 #include "policy/config/config.h"
 #include "policy/node/proto/proto.h"
@@ -41,5 +43,5 @@ void engineview_feed_models_known(struct engineview *v);
 /* Describe the digests of the blocks in the KV events. False: they do not count, or there are none. Texts are
  * borrowed. */
 bool engineview_feed_chain(const struct engineview *v, Cognitora__V1__Chain *out);
-/* Append an object, or null. */
-void engineview_feed_report(const struct engineview *v, struct json_out *o);
+/* Return the events for /engines; NULL: there are none. */
+Cognitora__V1__EngineKvEvents *engineview_feed_new(const struct engineview *v, struct pb_tree *t);

@@ -4,10 +4,7 @@
 
 CGN_RC ctl_config_show(const struct ctl_args *a, struct cgn_err *err)
 {
-	struct cgn_buf out = {0};
-	cgn_rc rc = ctl_admin_get(a, a->json ? "/config.json" : "/config", &out, err);
-	if (cgn_ok(rc))
-		return ctl_print(&out, err);
-	cgn_buf_fini(&out);
-	return rc;
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf out = {0};
+	CGN_TRY(ctl_admin_get(a, a->json ? "/config.json" : "/config", &out, err));
+	return ctl_print(&out, err);
 }

@@ -14,8 +14,7 @@
 
 static void kvcached_stop(void **take)
 {
-	struct kvcached *d = *take;
-	*take = NULL;
+	struct kvcached *d = CGN_TAKE(take);
 	if (d == NULL)
 		return;
 	CGN_LIVE(d, KVCACHED_TAG);

@@ -25,8 +25,7 @@ struct metrics {
 
 static void metrics_stop(void **take)
 {
-	struct metrics *m = *take;
-	*take = NULL;
+	struct metrics *m = CGN_TAKE(take);
 	if (m == NULL)
 		return;
 	CGN_LIVE(m, METRICS_TAG);

@@ -273,8 +273,7 @@ static void shared_close(struct router *r)
 
 static void router_stop(void **take)
 {
-	struct router *r = *take;
-	*take = NULL;
+	struct router *r = CGN_TAKE(take);
 	if (r == NULL)
 		return;
 	CGN_LIVE(r, ROUTER_TAG);

@@ -602,8 +602,7 @@ void agent_check(const struct config *cfg, struct svc_problems *out)
 
 void agent_stop(void **take)
 {
-	struct agent *a = *take;
-	*take = NULL;
+	struct agent *a = CGN_TAKE(take);
 	if (a == NULL)
 		return;
 	CGN_LIVE(a, AGENT_TAG);

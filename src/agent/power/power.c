@@ -123,8 +123,7 @@ static void power_release(struct cgn_grave *g)
 
 void node_power_close(struct node_power **take)
 {
-	struct node_power *p = *take;
-	*take = NULL;
+	struct node_power *p = CGN_TAKE(take);
 	if (p == NULL)
 		return;
 	cgn_timer_cancel(&p->timer);

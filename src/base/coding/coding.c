@@ -163,8 +163,7 @@ CGN_RC coding_open(enum coding_kind kind, struct coding **out, struct cgn_err *e
 
 void coding_close(struct coding **take)
 {
-	struct coding *c = *take;
-	*take = NULL;
+	struct coding *c = CGN_TAKE(take);
 	if (c == NULL)
 		return;
 	if (c->ready)

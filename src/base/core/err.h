@@ -72,6 +72,20 @@ _Noreturn void cgn_must_failed(const char *what, const char *where);
 /* Check the tag of an object, which is its first member `uint32_t tag`, at each public function. Destructors
  * zero it. */
 #define CGN_LIVE(obj, want) CGN_MUST((obj) != NULL && (obj)->tag == (want))
+/* Take a pointer out of |*from|, which is NULL afterwards: the first line of a destructor, and the last of a constructor. */
+#define CGN_TAKE(from)                                \
+	__extension__({                               \
+		__typeof__(*(from)) taken_ = *(from); \
+		*(from) = NULL;                       \
+		taken_;                               \
+	})
+/* As CGN_TAKE. What was taken is NULL or an object with its tag. */
+#define CGN_TAKE_LIVE(from, want)                                \
+	__extension__({                                          \
+		__typeof__(*(from)) live_ = CGN_TAKE(from);      \
+		CGN_MUST(live_ == NULL || live_->tag == (want)); \
+		live_;                                           \
+	})
 
 /* Cleanup by scope: CGN_ON_EXIT(foo_free) struct foo *f = NULL;  where foo_free takes struct foo **. */
 #define CGN_ON_EXIT(fn)                  __attribute__((cleanup(fn)))

@@ -54,15 +54,13 @@ CGN_RC ctl_gateway_open(const struct ctl_args *a, struct ctl_gateway **out, stru
 		cgn_buf_add(&g->key, key, strlen(key) + 1);
 	CGN_TRY(cgn_loop_new(&g->loop, err));
 	CGN_TRY(ctl_origin_open(g->loop, ctl_flag(a, "--url"), &tls, 1, &g->origin, err));
-	*out = g;
-	g = NULL;
+	*out = CGN_TAKE(&g);
 	return CGN_OK;
 }
 
 void ctl_gateway_close(struct ctl_gateway **take)
 {
-	struct ctl_gateway *g = *take;
-	*take = NULL;
+	struct ctl_gateway *g = CGN_TAKE(take);
 	if (g == NULL)
 		return;
 	ctl_origin_close(&g->origin);

@@ -198,8 +198,7 @@ static void findings_text(const struct doctor *d, struct cgn_buf *out)
 
 static void doctor_free(struct doctor **take)
 {
-	struct doctor *d = *take;
-	*take = NULL;
+	struct doctor *d = CGN_TAKE(take);
 	if (d == NULL)
 		return;
 	probes_fini(&d->probes);

@@ -177,6 +177,12 @@ struct making {
 	struct ctl_table table;
 };
 
+static void making_fini(struct making *m)
+{
+	pki_pair_fini(&m->ca);
+	cgn_buf_fini(&m->table.text);
+}
+
 /* Create a certificate, or renew the one that is there, with its names and those of |m| and |h|. */
 static CGN_RC sign_leaf(struct making *m, struct holder *h, struct cgn_err *err)
 {
@@ -232,26 +238,22 @@ static CGN_RC make_leaves(const struct ctl_args *a, struct making *m, struct cgn
 
 CGN_RC ctl_pki_bootstrap(const struct ctl_args *a, struct cgn_err *err)
 {
+	CGN_ON_EXIT(making_fini)
 	struct making m = {.dir = ctl_flag(a, "--out"), .cluster = ctl_flag(a, "--name")};
 	bool made = false;
 	CGN_TRY(ctl_flag_u64(a, "--days", 1, 36500, &m.days, err));
 	CGN_TRY(disk_mkdirs(m.dir, 0700, err));
 	leaf_columns(&m.table);
-	cgn_rc rc = load_authority(a, m.dir, m.days, &m.ca, &made, err);
-	if (cgn_ok(rc) && made) {
+	CGN_TRY(load_authority(a, m.dir, m.days, &m.ca, &made, err));
+	if (made) {
 		ctl_table_cell(&m.table, "%s/ca.pem", m.dir);
 		ctl_table_cell(&m.table, "%s/ca.key", m.dir);
 		ctl_table_cell(&m.table, "%llu", (unsigned long long)m.days * 10);
 		for (int i = 0; i < 3; i++) /* An authority names no role, no node and no host. */
 			ctl_table_cell(&m.table, "%s", "");
 	}
-	if (cgn_ok(rc))
-		rc = make_leaves(a, &m, err);
-	pki_pair_fini(&m.ca);
-	if (cgn_ok(rc))
-		return ctl_table_print(&m.table, a->json, err);
-	cgn_buf_fini(&m.table.text);
-	return rc;
+	CGN_TRY(make_leaves(a, &m, err));
+	return ctl_table_print(&m.table, a->json, err);
 }
 
 /* ---- renew, show ---- */
@@ -290,6 +292,12 @@ struct renewal {
 	bool strangers;        /* Only those that |ca| did not sign. */
 	struct ctl_table table;
 };
+
+static void renewal_fini(struct renewal *r)
+{
+	pki_pair_fini(&r->ca);
+	cgn_buf_fini(&r->table.text);
+}
 
 /* Return when the new certificate ends. Without --days it is valid as long as the old one, but not longer than
  * the CA, which is said. */
@@ -362,19 +370,20 @@ static CGN_RC renew_run(const struct ctl_args *a, struct renewal *r, struct cgn_
 
 CGN_RC ctl_pki_renew(const struct ctl_args *a, struct cgn_err *err)
 {
-	struct renewal r = {.dir = ctl_flag(a, "--dir")};
-	cgn_rc rc = renew_run(a, &r, err);
-	pki_pair_fini(&r.ca);
-	if (cgn_ok(rc))
-		return ctl_table_print(&r.table, a->json, err);
-	cgn_buf_fini(&r.table.text);
-	return rc;
+	CGN_ON_EXIT(renewal_fini) struct renewal r = {.dir = ctl_flag(a, "--dir")};
+	CGN_TRY(renew_run(a, &r, err));
+	return ctl_table_print(&r.table, a->json, err);
 }
 
 struct showing {
 	const char *dir;
 	struct ctl_table table;
 };
+
+static void showing_fini(struct showing *s)
+{
+	cgn_buf_fini(&s->table.text);
+}
 
 static CGN_RC show_certificate(void *user, const char *name, struct cgn_err *err)
 {
@@ -398,6 +407,7 @@ static CGN_RC show_certificate(void *user, const char *name, struct cgn_err *err
 
 CGN_RC ctl_pki_show(const struct ctl_args *a, struct cgn_err *err)
 {
+	CGN_ON_EXIT(showing_fini)
 	struct showing s = {.dir = ctl_flag(a, "--dir"), .table = {.wide = a->wide}};
 	ctl_table_column(&s.table, "CERTIFICATE", false);
 	ctl_table_column(&s.table, "KIND", false);
@@ -409,29 +419,20 @@ CGN_RC ctl_pki_show(const struct ctl_args *a, struct cgn_err *err)
 	ctl_table_column(&s.table, "ROLES", false);
 	ctl_table_column(&s.table, "NODE", false);
 	ctl_table_column(&s.table, "NAMES", false);
-	cgn_rc rc = each_certificate(s.dir, show_certificate, &s, err);
-	if (cgn_ok(rc))
-		return ctl_table_print(&s.table, a->json, err);
-	cgn_buf_fini(&s.table.text);
-	return rc;
+	CGN_TRY(each_certificate(s.dir, show_certificate, &s, err));
+	return ctl_table_print(&s.table, a->json, err);
 }
 
 /* ---- for the other verbs ---- */
 
 CGN_RC pki_renew_strangers(const char *dir, bool json, struct cgn_err *err)
 {
-	struct renewal r = {.dir = dir, .strangers = true};
-	cgn_rc rc = pki_read_pair(dir, "ca", &r.ca, err);
-	if (cgn_ok(rc))
-		rc = pki_inspect(cgn_buf_view(&r.ca.cert), &r.authority, err);
+	CGN_ON_EXIT(renewal_fini) struct renewal r = {.dir = dir, .strangers = true};
+	CGN_TRY(pki_read_pair(dir, "ca", &r.ca, err));
+	CGN_TRY(pki_inspect(cgn_buf_view(&r.ca.cert), &r.authority, err));
 	leaf_columns(&r.table);
-	if (cgn_ok(rc))
-		rc = each_certificate(dir, renew_found, &r, err);
-	pki_pair_fini(&r.ca);
-	if (cgn_ok(rc))
-		return ctl_table_print(&r.table, json, err);
-	cgn_buf_fini(&r.table.text);
-	return rc;
+	CGN_TRY(each_certificate(dir, renew_found, &r, err));
+	return ctl_table_print(&r.table, json, err);
 }
 
 static CGN_RC stranger_refuse(void *user, const char *name, struct cgn_err *err)
@@ -449,10 +450,7 @@ static CGN_RC stranger_refuse(void *user, const char *name, struct cgn_err *err)
 
 CGN_RC pki_refuse_strangers(const char *dir, struct cgn_err *err)
 {
-	struct renewal r = {.dir = dir};
-	cgn_rc rc = pki_read_pair(dir, "ca", &r.ca, err);
-	if (cgn_ok(rc))
-		rc = each_certificate(dir, stranger_refuse, &r, err);
-	pki_pair_fini(&r.ca);
-	return rc;
+	CGN_ON_EXIT(renewal_fini) struct renewal r = {.dir = dir};
+	CGN_TRY(pki_read_pair(dir, "ca", &r.ca, err));
+	return each_certificate(dir, stranger_refuse, &r, err);
 }

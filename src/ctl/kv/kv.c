@@ -336,6 +336,11 @@ struct got {
 	bool has_entry;
 };
 
+static void got_fini(struct got *g)
+{
+	cgn_buf_fini(&g->value);
+}
+
 static void on_chunk(void *user, const void *message)
 {
 	struct got *g = user;
@@ -388,18 +393,14 @@ static CGN_RC get_value(const struct ctl_args *a, struct got *g, struct cgn_err 
 
 CGN_RC ctl_kv_get(const struct ctl_args *a, struct cgn_err *err)
 {
-	struct got g = {.value = {.limit = BLOCK_MAX_BYTES + 1}};
+	CGN_ON_EXIT(got_fini) struct got g = {.value = {.limit = BLOCK_MAX_BYTES + 1}};
 	const char *to = ctl_flag(a, "--out");
 	if (to == NULL && !ctl_switch(a, "--raw") && ctl_is_terminal(STDOUT_FILENO))
 		return CGN_FAIL(err, INVALID,
 			"a value is bytes, which a terminal may obey: name a file with --out FILE, use a pipe (| xxd), or give --raw");
-	cgn_rc rc = get_value(a, &g, err);
-	if (cgn_ok(rc) && to == NULL)
-		return ctl_print_bytes(&g.value, err);
-	if (cgn_ok(rc))
-		rc = disk_write_file_atomic(to, cgn_buf_view(&g.value), 0644, err);
-	cgn_buf_fini(&g.value);
-	return rc;
+	CGN_TRY(get_value(a, &g, err));
+	return to == NULL ? ctl_print_bytes(&g.value, err)
+			  : disk_write_file_atomic(to, cgn_buf_view(&g.value), 0644, err);
 }
 
 /* ---- put ---- */
@@ -484,12 +485,9 @@ static CGN_RC put_value(const struct ctl_args *a, const struct cgn_buf *value, s
 
 CGN_RC ctl_kv_put(const struct ctl_args *a, struct cgn_err *err)
 {
-	struct cgn_buf value = {0};
-	cgn_rc rc = read_value(ctl_flag(a, "--file"), &value, err);
-	if (cgn_ok(rc))
-		rc = put_value(a, &value, err);
-	cgn_buf_fini(&value);
-	return rc;
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf value = {0};
+	CGN_TRY(read_value(ctl_flag(a, "--file"), &value, err));
+	return put_value(a, &value, err);
 }
 
 /* ---- orders ---- */

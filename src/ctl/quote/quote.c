@@ -109,15 +109,13 @@ static CGN_RC quote_report(const struct ctl_args *a, struct cgn_buf *got, struct
 
 CGN_RC ctl_quote(const struct ctl_args *a, struct cgn_err *err)
 {
-	struct cgn_buf got = {0};
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf got = {0};
 	struct cgn_loop *l = NULL;
 	CGN_TRY(cgn_loop_new(&l, err));
 	cgn_rc rc = quote_fetch(a, l, &got, err);
 	cgn_loop_stop(l);
 	cgn_loop_run(l);
 	cgn_loop_free(&l);
-	if (cgn_ok(rc))
-		rc = quote_report(a, &got, err);
-	cgn_buf_fini(&got);
-	return rc;
+	CGN_TRY(rc);
+	return quote_report(a, &got, err);
 }

@@ -57,20 +57,17 @@ static CGN_RC file_copy(const char *from, const char *to, const char *file, cons
 	const char *from_name, struct cgn_err *err)
 {
 	char source[PATH_MAX], target[PATH_MAX];
-	struct cgn_buf text = {0};
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {0};
 	struct stat st;
 	if (snprintf(source, sizeof source, "%s/%s", from, file) >= (int)sizeof source ||
 		snprintf(target, sizeof target, "%s/%s", to, file) >= (int)sizeof target)
 		return CGN_FAIL(err, INVALID, "path too long: %s/%s", to, file);
 	if (stat(source, &st) != 0 || !S_ISREG(st.st_mode))
 		return CGN_OK;
-	cgn_rc rc = disk_read_file(source, RECIPE_FILE_LIMIT, &text, err);
-	if (cgn_ok(rc) && strcmp(file, "README.md") == 0)
+	CGN_TRY(disk_read_file(source, RECIPE_FILE_LIMIT, &text, err));
+	if (strcmp(file, "README.md") == 0)
 		readme_rename(&text, a->words[0], from_name);
-	if (cgn_ok(rc))
-		rc = disk_write_file_atomic(target, cgn_buf_view(&text), st.st_mode & 0777, err);
-	cgn_buf_fini(&text);
-	return rc;
+	return disk_write_file_atomic(target, cgn_buf_view(&text), st.st_mode & 0777, err);
 }
 
 static CGN_RC folder_copy(const char *from, const char *to, const struct ctl_args *a, const char *from_name,

@@ -187,23 +187,17 @@ static void show_json(const char *name, const char *dir, const struct cgn_buf *t
 CGN_RC ctl_recipe_show(const struct ctl_args *a, struct cgn_err *err)
 {
 	char dir[PATH_MAX], readme[PATH_MAX];
-	struct cgn_buf text = {0}, out = {0};
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {0}, out = {0};
 	CGN_TRY(recipe_dir(a, a->words[0], dir, err));
-	cgn_rc rc = CGN_OK;
 	if (snprintf(readme, sizeof readme, "%s/README.md", dir) < (int)sizeof readme &&
 		has_file(dir, "README.md"))
-		rc = disk_read_file(readme, RECIPE_FILE_LIMIT, &text, err);
-	if (cgn_ok(rc))
-		rc = show_toml(dir, &text, err);
-	if (cgn_ok(rc) && a->json)
+		CGN_TRY(disk_read_file(readme, RECIPE_FILE_LIMIT, &text, err));
+	CGN_TRY(show_toml(dir, &text, err));
+	if (a->json)
 		show_json(a->words[0], dir, &text, &out);
 	else
 		cgn_buf_str(&out, cgn_buf_view(&text));
-	cgn_buf_fini(&text);
-	if (cgn_ok(rc))
-		return ctl_print(&out, err);
-	cgn_buf_fini(&out);
-	return rc;
+	return ctl_print(&out, err);
 }
 
 /* Run a script with up to two arguments (NULL: fewer) to its end on our terminal; its failure becomes ours. With

@@ -402,8 +402,7 @@ static CGN_RC listen_at(struct bulk *b, const char *uds, struct cgn_err *err)
 
 static void bulk_close(void **take)
 {
-	struct bulk *b = *take;
-	*take = NULL;
+	struct bulk *b = CGN_TAKE(take);
 	if (b == NULL)
 		return;
 	CGN_LIVE(b, BULK_TAG);

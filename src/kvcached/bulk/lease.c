@@ -38,8 +38,7 @@ static struct bulk_lease **slot_of(struct bulk_client *c, uint64_t id)
 
 static void let_go(struct bulk_client *c, struct bulk_lease **slot)
 {
-	struct bulk_lease *l = *slot;
-	*slot = NULL;
+	struct bulk_lease *l = CGN_TAKE(slot);
 	cgn_list_drop(&l->link);
 	c->n_leases--;
 	c->lease_bytes -= l->bytes;

@@ -153,8 +153,7 @@ static CGN_RC peers_open_parts(struct peers_port *p, const struct config *cfg, s
 
 static void peers_close(void **take)
 {
-	struct peers_port *p = *take;
-	*take = NULL;
+	struct peers_port *p = CGN_TAKE(take);
 	cgn_timer_cancel(&p->metrics_timer);
 	state_stores_close(&p->stores);
 	kvpeer_close(&p->kp);
@@ -345,11 +344,9 @@ CGN_RC peers_fetch(struct kvcached *d, struct cgn_loop *l, const struct block_ke
 
 void peers_fetch_cancel(struct peers_fetch **take)
 {
-	struct peers_fetch *f = *take;
-	*take = NULL;
+	struct peers_fetch *f = CGN_TAKE_LIVE(take, FETCH_TAG);
 	if (f == NULL)
 		return;
-	CGN_LIVE(f, FETCH_TAG);
 	f->cancelled = true;
 	atomic_fetch_add(&f->refs, 1);
 	cgn_loop_post(f->peers->loop, &f->cancel_post, fetch_on_cancel);

@@ -185,8 +185,7 @@ static CGN_RC port_listen(struct resp_port *p, const struct resp_port *first, st
 
 static void port_close(void **take)
 {
-	struct resp_port *p = *take;
-	*take = NULL;
+	struct resp_port *p = CGN_TAKE(take);
 	if (p == NULL)
 		return;
 	CGN_LIVE(p, RESP_PORT_TAG);

@@ -375,8 +375,7 @@ static CGN_RC serve_all(struct rpc_port *g, const struct config *cfg, struct cgn
 
 static void kvg_close(void **take)
 {
-	struct rpc_port *g = *take;
-	*take = NULL;
+	struct rpc_port *g = CGN_TAKE(take);
 	if (g == NULL)
 		return;
 	CGN_LIVE(g, RPC_TAG);

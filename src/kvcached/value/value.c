@@ -102,8 +102,7 @@ void value_read_trace(struct value_read *r, const struct tracing_context *parent
 
 void value_read_cancel(struct value_read **take)
 {
-	struct value_read *r = *take;
-	*take = NULL;
+	struct value_read *r = CGN_TAKE(take);
 	if (r == NULL)
 		return;
 	if (r->read != NULL)

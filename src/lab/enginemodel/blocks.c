@@ -64,11 +64,9 @@ CGN_RC enginemodel_blocks_new(const struct enginemodel_blocks_cfg *cfg, struct e
 
 void enginemodel_blocks_free(struct enginemodel_blocks **take)
 {
-	struct enginemodel_blocks *b = *take;
-	*take = NULL;
+	struct enginemodel_blocks *b = CGN_TAKE_LIVE(take, BLOCKS_TAG);
 	if (b == NULL)
 		return;
-	CGN_LIVE(b, BLOCKS_TAG);
 	b->tag = 0;
 	free(b->block);
 	table_fini(&b->table);

@@ -3,6 +3,8 @@
 
 #include <stdlib.h>
 
+#include "base/core/err.h"
+
 struct enginemodel_salt *enginemodel_salt_ref(struct enginemodel_salt *s)
 {
 	if (s != NULL)
@@ -12,16 +14,14 @@ struct enginemodel_salt *enginemodel_salt_ref(struct enginemodel_salt *s)
 
 void enginemodel_salt_unref(struct enginemodel_salt **take)
 {
-	struct enginemodel_salt *s = *take;
-	*take = NULL;
+	struct enginemodel_salt *s = CGN_TAKE(take);
 	if (s != NULL && --s->refs == 0)
 		free(s);
 }
 
 void enginemodel_contents_free(struct enginemodel_contents **take)
 {
-	struct enginemodel_contents *t = *take;
-	*take = NULL;
+	struct enginemodel_contents *t = CGN_TAKE(take);
 	if (t == NULL)
 		return;
 	free(t->tokens);

@@ -91,11 +91,9 @@ static void job_free(struct enginemodel *m, struct enginemodel_job *j)
 
 void enginemodel_free(struct enginemodel **take)
 {
-	struct enginemodel *m = *take;
-	*take = NULL;
+	struct enginemodel *m = CGN_TAKE_LIVE(take, MODEL_TAG);
 	if (m == NULL)
 		return;
-	CGN_LIVE(m, MODEL_TAG);
 	cgn_list_each_safe (l, &m->running)
 		job_free(m, job_of(l));
 	cgn_list_each_safe (l, &m->waiting)

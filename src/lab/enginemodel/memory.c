@@ -144,11 +144,9 @@ static void memory_drop_all(struct enginemodel_memory *t)
 
 void enginemodel_memory_free(struct enginemodel_memory **take)
 {
-	struct enginemodel_memory *t = *take;
-	*take = NULL;
+	struct enginemodel_memory *t = CGN_TAKE_LIVE(take, TIERS_TAG);
 	if (t == NULL)
 		return;
-	CGN_LIVE(t, TIERS_TAG);
 	memory_drop_all(t);
 	for (enum enginemodel_tier i = 0; i < ENGINEMODEL_TIER_COUNT; i++)
 		enginemodel_blocks_free(&t->at[i].blocks);

@@ -181,11 +181,9 @@ CGN_RC federate_new(struct cgn_loop *l, struct telemetry *t, struct scrape *s, s
 
 void federate_free(struct federate **take)
 {
-	struct federate *f = *take;
-	*take = NULL;
+	struct federate *f = CGN_TAKE_LIVE(take, FEDERATE_TAG);
 	if (f == NULL)
 		return;
-	CGN_LIVE(f, FEDERATE_TAG);
 	cgn_list_each_safe (l, &f->answers) {
 		struct federate_answer *a = CGN_CONTAINER(l, struct federate_answer, link);
 		svc_admin_cut(a->call);

@@ -99,11 +99,9 @@ CGN_RC routers_open(struct cgn_loop *l, const struct config *cfg, struct routers
 
 void routers_close(struct routers **take)
 {
-	struct routers *r = *take;
-	*take = NULL;
+	struct routers *r = CGN_TAKE_LIVE(take, ROUTERS_TAG);
 	if (r == NULL)
 		return;
-	CGN_LIVE(r, ROUTERS_TAG);
 	for (size_t i = 0; i < r->n; i++)
 		http_client_free(&r->one[i].client);
 	r->tag = 0;

@@ -149,11 +149,9 @@ void scrape_listen(struct scrape *s, scrape_on_text *fn, void *user)
 
 void scrape_close(struct scrape **take)
 {
-	struct scrape *s = *take;
-	*take = NULL;
+	struct scrape *s = CGN_TAKE_LIVE(take, SCRAPE_TAG);
 	if (s == NULL)
 		return;
-	CGN_LIVE(s, SCRAPE_TAG);
 	cgn_timer_cancel(&s->tick);
 	scrape_discover_close(s);
 	cgn_list_each_safe (l, &s->targets)

@@ -25,8 +25,7 @@ static const char *const failure_names[] = {"unreachable", "late", "large", "sta
 
 void scrape_page_drop(struct scrape_page **take)
 {
-	struct scrape_page *p = *take;
-	*take = NULL;
+	struct scrape_page *p = CGN_TAKE(take);
 	if (p == NULL || --p->refs > 0)
 		return;
 	exposition_page_free(&p->page);

@@ -188,11 +188,9 @@ static void item_free(void *arg, struct item *i)
 
 void control_close(struct control **take)
 {
-	struct control *c = *take;
-	*take = NULL;
+	struct control *c = CGN_TAKE_LIVE(take, CONTROL_TAG);
 	if (c == NULL)
 		return;
-	CGN_LIVE(c, CONTROL_TAG);
 	cgn_hook_drop(&c->turn);
 	cgn_timer_cancel(&c->retry);
 	cgn_timer_cancel(&c->due);
@@ -232,7 +230,6 @@ CGN_RC control_open(struct cgn_loop *l, struct k8s *k, struct telemetry *t, cons
 		return CGN_FAIL(err, NO_MEMORY, "no memory for the resources");
 	c->images = (struct desired_images){c->prefix, c->tag_text};
 	CGN_TRY(control_watch(c, err));
-	*out = c;
-	c = NULL;
+	*out = CGN_TAKE(&c);
 	return CGN_OK;
 }

@@ -90,15 +90,13 @@ CGN_RC config_read(const char *file_name, struct cgn_str toml, const char *const
 		return CGN_FAIL_AS(err, rc.code, "no memory for the names of the engines");
 	narrow_presets(c);
 	CGN_TRY(config_check(c, err));
-	*out = c;
-	c = NULL;
+	*out = CGN_TAKE(&c);
 	return CGN_OK;
 }
 
 void config_free(struct config **take)
 {
-	struct config *c = *take;
-	*take = NULL;
+	struct config *c = CGN_TAKE(take);
 	if (c == NULL)
 		return;
 	CGN_LIVE(c->store, CONFIG_STORE_TAG);

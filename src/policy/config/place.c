@@ -29,11 +29,9 @@ static void path_join(const struct toml_step *steps, size_t n, struct cgn_buf *o
 
 struct config_where config_path_shown(const struct toml_step *steps, size_t n)
 {
-	struct cgn_buf b = {.limit = 1024};
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf b = {.limit = 1024};
 	path_join(steps, n, &b);
-	struct config_where w = config_shown(cgn_buf_view(&b));
-	cgn_buf_fini(&b);
-	return w;
+	return config_shown(cgn_buf_view(&b));
 }
 
 static void put_sections(struct cgn_buf *out)
@@ -93,7 +91,7 @@ static const char *renamed_find(const struct config_table *t, struct cgn_str pat
 CGN_RC config_fail_unknown(const struct config_table *t, const char *where, const struct toml_step *steps,
 	size_t n, size_t from, struct cgn_err *err)
 {
-	struct cgn_buf path = {.limit = 1024}, hint = {.limit = 1024};
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf path = {.limit = 1024}, hint = {.limit = 1024};
 	path_join(steps + from, n - from, &path);
 	const struct config_key *near = config_key_nearest(t, cgn_buf_view(&path));
 	const char *then = renamed_find(t, cgn_buf_view(&path));
@@ -103,25 +101,20 @@ CGN_RC config_fail_unknown(const struct config_table *t, const char *where, cons
 		cgn_buf_fmt(&hint, "; did you mean %s?", near->path);
 	else
 		put_siblings(t, cgn_buf_view(&path), &hint);
-	cgn_rc rc = CGN_FAIL(err, INVALID, "%s: unknown key %s%s", where, config_path_shown(steps, n).text,
+	return CGN_FAIL(err, INVALID, "%s: unknown key %s%s", where, config_path_shown(steps, n).text,
 		cgn_buf_z(&hint));
-	cgn_buf_fini(&path);
-	cgn_buf_fini(&hint);
-	return rc;
 }
 
 CGN_RC config_fail_value(const struct config_key *k, const char *where, const char *name, const char *value,
 	struct cgn_err *err)
 {
-	struct cgn_buf allowed = {.limit = 1024};
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf allowed = {.limit = 1024};
 	config_key_allowed(k, &allowed);
 	const char *example = k->kind == KEY_DUR ? ", such as \"250ms\""
 		: k->kind == KEY_SIZE            ? ", such as \"64MiB\""
 						 : "";
-	cgn_rc rc = CGN_FAIL(err, INVALID, "%s: %s is %s, must be %s%s", where, name, value,
-		cgn_buf_z(&allowed), example);
-	cgn_buf_fini(&allowed);
-	return rc;
+	return CGN_FAIL(err, INVALID, "%s: %s is %s, must be %s%s", where, name, value, cgn_buf_z(&allowed),
+		example);
 }
 
 CGN_RC config_fail_memory(const char *where, struct cgn_err *err)
@@ -179,11 +172,9 @@ const struct config_key *config_key_at(const struct config_table *t, const struc
 	for (size_t i = from; i < end; i++) /* A quoted key "router.listen" is not the path router.listen. */
 		if (n->path[i].key.p == NULL || memchr(n->path[i].key.p, '.', n->path[i].key.n) != NULL)
 			return NULL;
-	struct cgn_buf path = {.limit = 1024};
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf path = {.limit = 1024};
 	path_join(n->path + from, end - from, &path);
-	const struct config_key *k = path.bad ? NULL : config_key_find(t, cgn_buf_view(&path));
-	cgn_buf_fini(&path);
-	return k;
+	return path.bad ? NULL : config_key_find(t, cgn_buf_view(&path));
 }
 
 const char *config_type_shown(enum toml_type t)

@@ -263,12 +263,9 @@ bool config_value_text(const struct config_key *k, const void *base, struct cgn_
 
 bool config_value_same(const struct config_key *k, const void *one, const void *other)
 {
-	struct cgn_buf a = {0}, b = {0};
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf a = {0}, b = {0};
 	bool set_a = config_value_text(k, one, &a), set_b = config_value_text(k, other, &b);
-	bool same = set_a == set_b && cgn_str_eq(cgn_buf_view(&a), cgn_buf_view(&b)) && !a.bad && !b.bad;
-	cgn_buf_fini(&a);
-	cgn_buf_fini(&b);
-	return same;
+	return set_a == set_b && cgn_str_eq(cgn_buf_view(&a), cgn_buf_view(&b)) && !a.bad && !b.bad;
 }
 
 bool config_replicas_read(struct cgn_str text, struct config_replicas *out)

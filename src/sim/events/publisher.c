@@ -164,18 +164,14 @@ CGN_RC sim_publisher_new(struct cgn_loop *l, const struct sim_publisher_cfg *cfg
 	struct sim_faults *faults, struct sim_publisher **out, struct cgn_err *err)
 {
 	CGN_MUST(cfg->buffer > 0);
-	struct sim_publisher *p = CGN_NEW(struct sim_publisher);
+	CGN_ON_EXIT(sim_publisher_free) struct sim_publisher *p = CGN_NEW(struct sim_publisher);
 	*p = (struct sim_publisher){.tag = PUBLISHER_TAG,
 		.cfg = *cfg,
 		.events = events,
 		.faults = faults,
 		.kept = CGN_NEW_ARRAY(struct batch, cfg->buffer)};
-	cgn_rc rc = open_sockets(p, l, err);
-	if (!cgn_ok(rc)) {
-		sim_publisher_free(&p);
-		return rc;
-	}
-	*out = p;
+	CGN_TRY(open_sockets(p, l, err));
+	*out = CGN_TAKE(&p);
 	return CGN_OK;
 }
 
@@ -188,11 +184,9 @@ static void forget_kept(struct sim_publisher *p)
 
 void sim_publisher_free(struct sim_publisher **take)
 {
-	struct sim_publisher *p = *take;
-	*take = NULL;
+	struct sim_publisher *p = CGN_TAKE_LIVE(take, PUBLISHER_TAG);
 	if (p == NULL)
 		return;
-	CGN_LIVE(p, PUBLISHER_TAG);
 	zmtp_close(&p->pub);
 	zmtp_close(&p->router);
 	forget_kept(p);

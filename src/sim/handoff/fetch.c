@@ -165,11 +165,9 @@ struct sim_fetch *sim_fetch_new(struct sim_handoff *h, const struct sim_fetch_as
 
 void sim_fetch_free(struct sim_fetch **take)
 {
-	struct sim_fetch *f = *take;
-	*take = NULL;
+	struct sim_fetch *f = CGN_TAKE_LIVE(take, FETCH_TAG);
 	if (f == NULL)
 		return;
-	CGN_LIVE(f, FETCH_TAG);
 	webask_cancel(&f->fetch);
 	cgn_timer_cancel(&f->again);
 	cgn_buf_fini(&f->question);

@@ -35,11 +35,9 @@ static void offer_free(struct sim_handoff *h, struct offer *o)
 
 void sim_handoff_free(struct sim_handoff **take)
 {
-	struct sim_handoff *h = *take;
-	*take = NULL;
+	struct sim_handoff *h = CGN_TAKE_LIVE(take, HANDOFF_TAG);
 	if (h == NULL)
 		return;
-	CGN_LIVE(h, HANDOFF_TAG);
 	cgn_list_each_safe (l, &h->offers)
 		offer_free(h, CGN_CONTAINER(l, struct offer, link));
 	for (uint32_t i = 0; i < h->n_peers; i++) {

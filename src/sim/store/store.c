@@ -93,7 +93,7 @@ CGN_RC sim_store_new(struct cgn_loop *l, const struct sim_store_cfg *cfg, struct
 	struct cgn_err *err)
 {
 	CGN_MUST(cfg->block_bytes > 0 && cfg->block_bytes <= SIM_STORE_BYTES);
-	struct sim_store *s = CGN_NEW(struct sim_store);
+	CGN_ON_EXIT(sim_store_free) struct sim_store *s = CGN_NEW(struct sim_store);
 	*s = (struct sim_store){.tag = STORE_TAG, .cfg = *cfg};
 	for (size_t i = 0; i < SIM_STORE_PUTS; i++) {
 		s->puts[i] = (struct put){s, s->free_puts};
@@ -105,22 +105,16 @@ CGN_RC sim_store_new(struct cgn_loop *l, const struct sim_store_cfg *cfg, struct
 		.timeout = SIM_STORE_TIMEOUT,
 		.on_state = on_state,
 		.user = s};
-	cgn_rc rc = kvclient_new(l, &c, &s->client, err);
-	if (!cgn_ok(rc)) {
-		sim_store_free(&s);
-		return rc;
-	}
-	*out = s;
+	CGN_TRY(kvclient_new(l, &c, &s->client, err));
+	*out = CGN_TAKE(&s);
 	return CGN_OK;
 }
 
 void sim_store_free(struct sim_store **take)
 {
-	struct sim_store *s = *take;
-	*take = NULL;
+	struct sim_store *s = CGN_TAKE_LIVE(take, STORE_TAG);
 	if (s == NULL)
 		return;
-	CGN_LIVE(s, STORE_TAG);
 	CGN_MUST(s->loads == 0);
 	kvclient_free(&s->client);
 	s->tag = 0;
@@ -236,11 +230,9 @@ static void load_drop(struct sim_load *load)
 
 void sim_load_free(struct sim_load **take)
 {
-	struct sim_load *load = *take;
-	*take = NULL;
+	struct sim_load *load = CGN_TAKE_LIVE(take, LOAD_TAG);
 	if (load == NULL)
 		return;
-	CGN_LIVE(load, LOAD_TAG);
 	kvclient_call_cancel(&load->lookup);
 	for (size_t i = 0; i < SIM_LOAD_GETS; i++)
 		kvclient_call_cancel(&load->gets[i].call);

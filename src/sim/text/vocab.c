@@ -83,18 +83,15 @@ CGN_RC sim_vocab_new(struct cgn_str tokenizer, struct cgn_str template, struct s
 	CGN_TRY(vocab_texts_read(root, (uint32_t)tokenizer_vocab(v->tokenizer), &v->texts, err));
 	if (template.n > 0)
 		CGN_TRY(read_template(v, template, err));
-	*out = v;
-	v = NULL;
+	*out = CGN_TAKE(&v);
 	return CGN_OK;
 }
 
 void sim_vocab_free(struct sim_vocab **take)
 {
-	struct sim_vocab *v = *take;
-	*take = NULL;
+	struct sim_vocab *v = CGN_TAKE_LIVE(take, VOCAB_TAG);
 	if (v == NULL)
 		return;
-	CGN_LIVE(v, VOCAB_TAG);
 	v->tag = 0;
 	tokenizer_free(&v->tokenizer);
 	template_free(&v->template);
@@ -130,11 +127,9 @@ struct sim_reader *sim_reader_new(const struct sim_vocab *v)
 
 void sim_reader_free(struct sim_reader **take)
 {
-	struct sim_reader *r = *take;
-	*take = NULL;
+	struct sim_reader *r = CGN_TAKE_LIVE(take, READER_TAG);
 	if (r == NULL)
 		return;
-	CGN_LIVE(r, READER_TAG);
 	r->tag = 0;
 	tokenizer_work_free(&r->work);
 	tokenizer_ids_fini(&r->ids);
@@ -206,10 +201,8 @@ bool sim_reader_render(struct sim_reader *r, enum prompt_api api, struct json_va
 	struct cgn_buf *out, struct sim_refusal *no)
 {
 	CGN_LIVE(r, READER_TAG);
-	struct prompt p = {0};
-	bool ok = read_chat(r, api, body, now, false, &p, out, no);
-	prompt_fini(&p);
-	return ok;
+	CGN_ON_EXIT(prompt_fini) struct prompt p = {0};
+	return read_chat(r, api, body, now, false, &p, out, no);
 }
 
 void sim_reader_strip(struct sim_reader *r, struct cgn_buf *text)

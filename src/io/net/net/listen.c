@@ -76,11 +76,9 @@ void net_unix_unlink(const struct net_addr *a, ino_t inode)
 
 void net_listener_close(struct net_listener **take)
 {
-	struct net_listener *ln = *take;
-	*take = NULL;
+	struct net_listener *ln = CGN_TAKE_LIVE(take, LISTENER_TAG);
 	if (ln == NULL)
 		return;
-	CGN_LIVE(ln, LISTENER_TAG);
 	cgn_timer_cancel(&ln->rest);
 	if (ln->wire != NULL)
 		net_unix_unlink(&ln->addr, ln->inode);

@@ -165,11 +165,9 @@ static void names_trim(void)
 
 void net_name_free(struct net_name **take)
 {
-	struct net_name *n = *take;
-	*take = NULL;
+	struct net_name *n = CGN_TAKE_LIVE(take, NAME_TAG);
 	if (n == NULL)
 		return;
-	CGN_LIVE(n, NAME_TAG);
 	(void)pthread_mutex_lock(&names_lock);
 	if (--n->refs == 0) {
 		cgn_list_drop(&n->link);

@@ -56,11 +56,9 @@ static void packet_release(struct cgn_grave *g)
 
 void packet_close(struct packet_conn **take)
 {
-	struct packet_conn *c = *take;
-	*take = NULL;
+	struct packet_conn *c = CGN_TAKE_LIVE(take, PACKET_TAG);
 	if (c == NULL)
 		return;
-	CGN_LIVE(c, PACKET_TAG);
 	c->failed = true;
 	c->ops = NULL;
 	cgn_hook_drop(&c->end);

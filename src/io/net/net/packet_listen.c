@@ -165,11 +165,9 @@ CGN_RC packet_listen(struct cgn_loop *l, const struct packet_listen_cfg *cfg,
 
 void packet_listener_close(struct packet_listener **take)
 {
-	struct packet_listener *ln = *take;
-	*take = NULL;
+	struct packet_listener *ln = CGN_TAKE_LIVE(take, LISTENER_TAG);
 	if (ln == NULL)
 		return;
-	CGN_LIVE(ln, LISTENER_TAG);
 	cgn_timer_cancel(&ln->rest);
 	if (ln->wire != NULL)
 		net_unix_unlink(&ln->addr, ln->inode);

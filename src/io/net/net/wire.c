@@ -74,8 +74,7 @@ static void on_closed(uv_handle_t *h)
 
 void net_wire_close(struct net_wire **take, bool reset)
 {
-	struct net_wire *w = *take;
-	*take = NULL;
+	struct net_wire *w = CGN_TAKE(take);
 	if (w == NULL)
 		return;
 	uv_close((uv_handle_t *)&w->poll,

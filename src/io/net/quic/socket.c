@@ -173,8 +173,7 @@ static void on_closed(uv_handle_t *h)
 
 void quic_socket_close(struct quic_socket **take)
 {
-	struct quic_socket *s = *take;
-	*take = NULL;
+	struct quic_socket *s = CGN_TAKE(take);
 	if (s == NULL)
 		return;
 	s->blocked = false;

@@ -292,11 +292,9 @@ void tls_crl_ref(struct tls_crl *c)
 
 void tls_crl_free(struct tls_crl **take)
 {
-	struct tls_crl *c = *take;
-	*take = NULL;
+	struct tls_crl *c = CGN_TAKE_LIVE(take, TLS_CRL_TAG);
 	if (c == NULL)
 		return;
-	CGN_LIVE(c, TLS_CRL_TAG);
 	pthread_mutex_lock(&table.lock);
 	bool last = --c->refs == 0;
 	for (struct tls_crl **at = &table.first; last && *at != NULL; at = &(*at)->next)

@@ -48,8 +48,7 @@ struct tls_ctx {
 
 void tls_identity_unref(struct tls_identity **take)
 {
-	struct tls_identity *id = *take;
-	*take = NULL;
+	struct tls_identity *id = CGN_TAKE(take);
 	if (id == NULL || atomic_fetch_sub(&id->refs, 1) > 1)
 		return;
 	if (id->cred != NULL)
@@ -141,8 +140,7 @@ static CGN_RC identity_load(const struct tls_ctx *c, struct tls_identity **out, 
 	if (c->server && !c->require_peer_cert && !c->ask_peer_cert &&
 		gnutls_session_ticket_key_generate(&id->ticket_key) < 0)
 		return CGN_FAIL(err, TLS, "cannot make a session ticket key");
-	*out = id;
-	id = NULL;
+	*out = CGN_TAKE(&id);
 	return CGN_OK;
 }
 
@@ -234,8 +232,7 @@ CGN_RC tls_ctx_new(const struct tls_cfg *cfg, struct tls_ctx **out, struct cgn_e
 	atomic_init(&c->refs, 1);
 	CGN_MUST(pthread_mutex_init(&c->lock, NULL) == 0);
 	CGN_TRY(identity_fill(c, cfg, err));
-	*out = c;
-	c = NULL;
+	*out = CGN_TAKE(&c);
 	return CGN_OK;
 }
 
@@ -260,11 +257,9 @@ void tls_ctx_ref(struct tls_ctx *c)
 
 void tls_ctx_free(struct tls_ctx **take)
 {
-	struct tls_ctx *c = *take;
-	*take = NULL;
+	struct tls_ctx *c = CGN_TAKE_LIVE(take, TLS_CTX_TAG);
 	if (c == NULL)
 		return;
-	CGN_LIVE(c, TLS_CTX_TAG);
 	if (atomic_fetch_sub(&c->refs, 1) > 1)
 		return;
 	tls_identity_unref(&c->identity);

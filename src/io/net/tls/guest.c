@@ -70,18 +70,15 @@ CGN_RC tls_guest_new(struct tls_ctx *c, const char *alpn, const char *server_nam
 		return CGN_FAIL(err, NO_MEMORY, "no memory for a TLS session");
 	g->tag = TLS_GUEST_TAG;
 	CGN_TRY(guest_fill(g, c, alpn, server_name, err));
-	*out = g;
-	g = NULL;
+	*out = CGN_TAKE(&g);
 	return CGN_OK;
 }
 
 void tls_guest_free(struct tls_guest **take)
 {
-	struct tls_guest *g = *take;
-	*take = NULL;
+	struct tls_guest *g = CGN_TAKE_LIVE(take, TLS_GUEST_TAG);
 	if (g == NULL)
 		return;
-	CGN_LIVE(g, TLS_GUEST_TAG);
 	if (g->gnutls != NULL)
 		gnutls_deinit(g->gnutls);
 	tls_identity_unref(&g->identity);

@@ -148,18 +148,15 @@ CGN_RC tls_session_new(struct tls_ctx *c, const char *server_name, const struct 
 	s->ops = *ops;
 	s->user = user;
 	CGN_TRY(session_fill(s, c, server_name, err));
-	*out = s;
-	s = NULL;
+	*out = CGN_TAKE(&s);
 	return CGN_OK;
 }
 
 void tls_session_free(struct tls_session **take)
 {
-	struct tls_session *s = *take;
-	*take = NULL;
+	struct tls_session *s = CGN_TAKE_LIVE(take, TLS_SESSION_TAG);
 	if (s == NULL)
 		return;
-	CGN_LIVE(s, TLS_SESSION_TAG);
 	if (s->feeding)
 		s->doomed = true;
 	else

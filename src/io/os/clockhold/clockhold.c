@@ -249,11 +249,9 @@ pid_t clockhold_pid(const struct clockhold *h)
 
 void clockhold_free(struct clockhold **take, cgn_nsec most)
 {
-	struct clockhold *h = *take;
-	*take = NULL;
+	struct clockhold *h = CGN_TAKE_LIVE(take, CLOCKHOLD_TAG);
 	if (h == NULL)
 		return;
-	CGN_LIVE(h, CLOCKHOLD_TAG);
 	cgn_timer_cancel(&h->reap);
 	socket_close(h);
 	(void)helper_reap(h, most);

@@ -265,11 +265,9 @@ CGN_RC linefile_open_sealed(const char *path, uint64_t size, unsigned files, con
 
 void linefile_close(struct linefile **take)
 {
-	struct linefile *f = *take;
-	*take = NULL;
+	struct linefile *f = CGN_TAKE_LIVE(take, LINEFILE_TAG);
 	if (f == NULL)
 		return;
-	CGN_LIVE(f, LINEFILE_TAG);
 	(void)pthread_mutex_lock(&f->lock);
 	f->stop = true;
 	(void)pthread_cond_signal(&f->wake);

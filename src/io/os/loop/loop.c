@@ -390,11 +390,9 @@ static void close_handles(struct cgn_loop *l)
 
 void cgn_loop_free(struct cgn_loop **take)
 {
-	struct cgn_loop *l = *take;
-	*take = NULL;
+	struct cgn_loop *l = CGN_TAKE_LIVE(take, LOOP_TAG);
 	if (l == NULL)
 		return;
-	CGN_LIVE(l, LOOP_TAG);
 	CGN_MUST(!l->threaded);
 	do { /* Messages, jobs and hooks release their memory when they run. */
 		run_hooks(&l->exits);

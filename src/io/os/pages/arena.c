@@ -96,11 +96,9 @@ CGN_RC pages_new(uint64_t bytes, struct pages **out, struct cgn_err *err)
 
 void pages_free(struct pages **take)
 {
-	struct pages *p = *take;
-	*take = NULL;
+	struct pages *p = CGN_TAKE_LIVE(take, PAGES_TAG);
 	if (p == NULL)
 		return;
-	CGN_LIVE(p, PAGES_TAG);
 	if (p->table != NULL)
 		(void)munmap(p->table, p->n * sizeof *p->table);
 	if (p->memory != NULL)

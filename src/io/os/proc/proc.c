@@ -482,11 +482,9 @@ static void keeper_kill(struct proc *p)
 
 void proc_free(struct proc **take)
 {
-	struct proc *p = *take;
-	*take = NULL;
+	struct proc *p = CGN_TAKE_LIVE(take, PROC_TAG);
 	if (p == NULL)
 		return;
-	CGN_LIVE(p, PROC_TAG);
 	p->freed = true;
 	keeper_kill(p);
 	stream_close(&p->out);

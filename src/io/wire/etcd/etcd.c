@@ -74,8 +74,7 @@ CGN_RC etcd_new(struct cgn_loop *l, const struct etcd_cfg *cfg, struct etcd **ou
 	cgn_list_init(&e->ops);
 	for (size_t i = 0; i < cfg->n_endpoints; i++)
 		CGN_TRY(add_endpoint(e, cfg, cfg->endpoints[i], err));
-	*out = e;
-	e = NULL;
+	*out = CGN_TAKE(&e);
 	return CGN_OK;
 }
 

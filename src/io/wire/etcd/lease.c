@@ -118,11 +118,9 @@ int64_t etcd_lease_id(const struct etcd_lease *l)
 
 void etcd_lease_close(struct etcd_lease **take)
 {
-	struct etcd_lease *l = *take;
-	*take = NULL;
+	struct etcd_lease *l = CGN_TAKE_LIVE(take, ETCD_LEASE_TAG);
 	if (l == NULL)
 		return;
-	CGN_LIVE(l, ETCD_LEASE_TAG);
 	etcd_op_drop(&l->op);
 	cgn_timer_cancel(&l->timer);
 	l->e->users--;

@@ -228,11 +228,9 @@ CGN_RC etcd_op_start(struct etcd *e, const struct etcd_kind *kind, const void *m
 
 void etcd_op_drop(struct etcd_op **take)
 {
-	struct etcd_op *op = *take;
-	*take = NULL;
+	struct etcd_op *op = CGN_TAKE_LIVE(take, ETCD_OP_TAG);
 	if (op == NULL)
 		return;
-	CGN_LIVE(op, ETCD_OP_TAG);
 	op->done = NULL;
 }
 

@@ -224,8 +224,7 @@ static const struct listwatch_ops follow_ops = {
 
 static void watch_release(struct etcd_watch **take)
 {
-	struct etcd_watch *w = *take;
-	*take = NULL;
+	struct etcd_watch *w = CGN_TAKE(take);
 	if (w == NULL)
 		return;
 	cgn_buf_fini(&w->from);
@@ -250,8 +249,7 @@ CGN_RC etcd_watch_open(struct etcd *e, struct cgn_str prefix, const struct etcd_
 	listwatch_init(&w->follow, e->loop,
 		&(struct listwatch_cfg){&follow_ops, w, &ops->news, user, etcd_backoff(), PROBE_INTERVAL});
 	e->users++;
-	*out = w;
-	w = NULL;
+	*out = CGN_TAKE(&w);
 	return CGN_OK;
 }
 

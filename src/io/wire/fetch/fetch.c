@@ -82,8 +82,7 @@ CGN_RC fetch_open(struct fetch **out, struct cgn_err *err)
 
 void fetch_close(struct fetch **take)
 {
-	struct fetch *f = *take;
-	*take = NULL;
+	struct fetch *f = CGN_TAKE(take);
 	if (f == NULL)
 		return;
 	lib.cleanup(f->curl);

@@ -195,11 +195,9 @@ void grpc_half_close(struct grpc_call *c)
 
 void grpc_cancel(struct grpc_call **take)
 {
-	struct grpc_call *c = *take;
-	*take = NULL;
+	struct grpc_call *c = CGN_TAKE_LIVE(take, GRPC_CALL_TAG);
 	if (c == NULL)
 		return;
-	CGN_LIVE(c, GRPC_CALL_TAG);
 	CGN_MUST(!c->server);
 	if (c->closed)
 		return;

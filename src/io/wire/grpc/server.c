@@ -266,11 +266,9 @@ void grpc_server_drain(struct grpc_server *s, void (*on_idle)(void *arg), void *
 
 void grpc_server_free(struct grpc_server **take)
 {
-	struct grpc_server *s = *take;
-	*take = NULL;
+	struct grpc_server *s = CGN_TAKE_LIVE(take, GRPC_SERVER_TAG);
 	if (s == NULL)
 		return;
-	CGN_LIVE(s, GRPC_SERVER_TAG);
 	http_server_free(&s->http);
 	CGN_MUST(cgn_list_empty(&s->calls));
 	s->tag = 0;

@@ -650,11 +650,9 @@ bool http_call_over_mark(struct http_call *c)
 
 void http_call_cancel(struct http_call **take)
 {
-	struct http_call *c = *take;
-	*take = NULL;
+	struct http_call *c = CGN_TAKE_LIVE(take, HTTP_CALL_TAG);
 	if (c == NULL)
 		return;
-	CGN_LIVE(c, HTTP_CALL_TAG);
 	if (c->via != NULL)
 		c->via->cancel(c);
 	call_retire(c);
@@ -762,11 +760,9 @@ static void client_bury(struct cgn_grave *g)
 
 void http_client_free(struct http_client **take)
 {
-	struct http_client *cl = *take;
-	*take = NULL;
+	struct http_client *cl = CGN_TAKE_LIVE(take, HTTP_CLIENT_TAG);
 	if (cl == NULL)
 		return;
-	CGN_LIVE(cl, HTTP_CLIENT_TAG);
 	struct cgn_err err = {.code = CGN_CANCELLED, .where = CGN_HERE, .msg = "the client was closed"};
 	struct cgn_link *l;
 	cl->freed = true;

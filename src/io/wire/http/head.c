@@ -60,8 +60,7 @@ static void store_clear(struct http_store *s, size_t max_bytes, uint32_t max_fie
 
 struct http_store *http_store_get(struct http_store **spare, size_t max_bytes, uint32_t max_fields)
 {
-	struct http_store *s = *spare;
-	*spare = NULL;
+	struct http_store *s = CGN_TAKE(spare);
 	if (s == NULL)
 		s = calloc(1, sizeof *s);
 	if (s != NULL)
@@ -71,8 +70,7 @@ struct http_store *http_store_get(struct http_store **spare, size_t max_bytes, u
 
 void http_store_free(struct http_store **take)
 {
-	struct http_store *s = *take;
-	*take = NULL;
+	struct http_store *s = CGN_TAKE(take);
 	if (s == NULL)
 		return;
 	cgn_buf_fini(&s->text);

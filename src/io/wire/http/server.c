@@ -569,11 +569,9 @@ void http_server_drain(struct http_server *s, void (*on_idle)(void *arg), void *
 
 void http_server_free(struct http_server **take)
 {
-	struct http_server *s = *take;
-	*take = NULL;
+	struct http_server *s = CGN_TAKE_LIVE(take, HTTP_SERVER_TAG);
 	if (s == NULL)
 		return;
-	CGN_LIVE(s, HTTP_SERVER_TAG);
 	stop_listening(s);
 	s->on_idle = NULL;
 	struct cgn_link *l;

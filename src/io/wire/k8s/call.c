@@ -149,11 +149,9 @@ CGN_RC k8s_call_start(struct k8s *k, const struct k8s_request *rq, k8s_done_fn *
 
 void k8s_call_drop(struct k8s_call **take)
 {
-	struct k8s_call *c = *take;
-	*take = NULL;
+	struct k8s_call *c = CGN_TAKE_LIVE(take, K8S_CALL_TAG);
 	if (c == NULL)
 		return;
-	CGN_LIVE(c, K8S_CALL_TAG);
 	http_call_cancel(&c->http);
 	call_free(c);
 }

@@ -74,18 +74,15 @@ CGN_RC k8s_new(struct cgn_loop *l, const char *kubeconfig, struct k8s **out, str
 	CGN_TRY(bearer_read(k, err));
 	k->token_read_at = cgn_loop_now(l);
 	CGN_TRY(client_open(k, err));
-	*out = k;
-	k = NULL;
+	*out = CGN_TAKE(&k);
 	return CGN_OK;
 }
 
 void k8s_free(struct k8s **take)
 {
-	struct k8s *k = *take;
-	*take = NULL;
+	struct k8s *k = CGN_TAKE_LIVE(take, K8S_TAG);
 	if (k == NULL)
 		return;
-	CGN_LIVE(k, K8S_TAG);
 	CGN_MUST(k->users == 0);
 	http_client_free(&k->http);
 	tls_ctx_free(&k->tls);

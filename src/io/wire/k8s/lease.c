@@ -242,11 +242,9 @@ CGN_RC k8s_lease_open(struct k8s *k, const struct k8s_lease_cfg *cfg, const stru
 
 void k8s_lease_close(struct k8s_lease **take)
 {
-	struct k8s_lease *l = *take;
-	*take = NULL;
+	struct k8s_lease *l = CGN_TAKE_LIVE(take, K8S_LEASE_TAG);
 	if (l == NULL)
 		return;
-	CGN_LIVE(l, K8S_LEASE_TAG);
 	cgn_timer_cancel(&l->timer);
 	k8s_call_drop(&l->call);
 	l->k->users--;

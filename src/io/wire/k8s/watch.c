@@ -273,8 +273,7 @@ static const struct listwatch_ops follow_ops = {
 
 static void watch_free(struct k8s_watch **take)
 {
-	struct k8s_watch *w = *take;
-	*take = NULL;
+	struct k8s_watch *w = CGN_TAKE(take);
 	if (w == NULL)
 		return;
 	cgn_buf_fini(&w->more);
@@ -304,8 +303,7 @@ CGN_RC k8s_watch_open(struct k8s *k, const char *path, const char *query, const 
 	listwatch_init(&w->follow, k->loop,
 		&(struct listwatch_cfg){&follow_ops, w, &ops->news, user, backoff, PROBE_INTERVAL});
 	k->users++;
-	*out = w;
-	w = NULL;
+	*out = CGN_TAKE(&w);
 	return CGN_OK;
 }
 

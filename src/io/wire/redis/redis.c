@@ -432,11 +432,9 @@ CGN_RC redis_new(struct cgn_loop *l, const struct redis_cfg *cfg, struct redis *
 
 void redis_free(struct redis **take)
 {
-	struct redis *r = *take;
-	*take = NULL;
+	struct redis *r = CGN_TAKE_LIVE(take, REDIS_TAG);
 	if (r == NULL)
 		return;
-	CGN_LIVE(r, REDIS_TAG);
 	r->ready = false; /* A callback that is told now must not start a new call. */
 	cgn_timer_cancel(&r->timer);
 	drop_conn(r);

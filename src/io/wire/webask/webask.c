@@ -166,8 +166,7 @@ CGN_RC webask_start(struct cgn_loop *l, const struct webask_endpoint *endpoint,
 
 void webask_cancel(struct webask **take)
 {
-	struct webask *f = *take;
-	*take = NULL;
+	struct webask *f = CGN_TAKE(take);
 	if (f == NULL || f->done == NULL)
 		return;
 	CGN_LIVE(f, WEBASK_TAG);

@@ -171,11 +171,9 @@ static void socket_released(struct cgn_grave *g)
 
 void zmtp_close(struct zmtp **take)
 {
-	struct zmtp *s = *take;
-	*take = NULL;
+	struct zmtp *s = CGN_TAKE_LIVE(take, ZMTP_TAG);
 	if (s == NULL)
 		return;
-	CGN_LIVE(s, ZMTP_TAG);
 	s->closed = true;
 	cgn_timer_cancel(&s->redial);
 	if (s->listener != NULL)

@@ -228,11 +228,9 @@ CGN_RC scalecall_start(struct cgn_loop *l, const struct config *cfg, const struc
 
 void scalecall_cancel(struct scalecall **take)
 {
-	struct scalecall *c = *take;
-	*take = NULL;
+	struct scalecall *c = CGN_TAKE_LIVE(take, SCALECALL_TAG);
 	if (c == NULL)
 		return;
-	CGN_LIVE(c, SCALECALL_TAG);
 	proc_free(&c->proc);
 	webask_cancel(&c->fetch);
 	call_retire(c);

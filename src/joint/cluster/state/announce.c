@@ -139,11 +139,9 @@ static const struct announce_backend *backend_of(const struct config *cfg)
 
 void state_announce_close(struct state_announce **take)
 {
-	struct state_announce *a = *take;
-	*take = NULL;
+	struct state_announce *a = CGN_TAKE_LIVE(take, STATE_ANNOUNCE_TAG);
 	if (a == NULL)
 		return;
-	CGN_LIVE(a, STATE_ANNOUNCE_TAG);
 	cgn_hook_drop(&a->turn);
 	cgn_timer_cancel(&a->timer);
 	a->leaving = true; /* The backend ignores answers from now on. */
@@ -172,8 +170,7 @@ CGN_RC state_announce_open(struct cgn_loop *l, const struct config *cfg, struct 
 	cgn_hook_init(&a->turn, announce_turn);
 	cgn_timer_init(&a->timer, l, announce_wake);
 	CGN_TRY(a->backend->open(a, cfg, err));
-	*out = a;
-	a = NULL;
+	*out = CGN_TAKE(&a);
 	return CGN_OK;
 }
 

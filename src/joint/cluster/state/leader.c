@@ -122,8 +122,7 @@ CGN_RC state_leader_open(struct cgn_loop *loop, const struct config *cfg, const 
 		CGN_TRY(leader_connect(l, cfg, err));
 	if (cfg->cluster.state_backend == STATE_KUBERNETES)
 		CGN_TRY(leader_connect_kube(l, cfg, err));
-	*out = l;
-	l = NULL;
+	*out = CGN_TAKE(&l);
 	return CGN_OK;
 }
 
@@ -139,11 +138,9 @@ bool state_leader_is(const struct state_leader *l)
 /* etcd_free ends the revocation with the connection when etcd does not answer at once; the lease ends by itself then. */
 void state_leader_close(struct state_leader **take)
 {
-	struct state_leader *l = *take;
-	*take = NULL;
+	struct state_leader *l = CGN_TAKE_LIVE(take, LEADER_TAG);
 	if (l == NULL)
 		return;
-	CGN_LIVE(l, LEADER_TAG);
 	etcd_op_drop(&l->op);
 	etcd_lease_close(&l->lease);
 	etcd_free(&l->etcd);

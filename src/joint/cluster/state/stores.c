@@ -147,18 +147,15 @@ CGN_RC state_stores_open(struct cgn_loop *l, const struct config *cfg, struct te
 		.user = user};
 	roster_init(&s->known);
 	CGN_TRY(s->backend->open(s, cfg, err));
-	*out = s;
-	s = NULL;
+	*out = CGN_TAKE(&s);
 	return CGN_OK;
 }
 
 void state_stores_close(struct state_stores **take)
 {
-	struct state_stores *s = *take;
-	*take = NULL;
+	struct state_stores *s = CGN_TAKE_LIVE(take, STATE_STORES_TAG);
 	if (s == NULL)
 		return;
-	CGN_LIVE(s, STATE_STORES_TAG);
 	s->backend->close(s);
 	roster_fini(&s->known);
 	s->tag = 0;

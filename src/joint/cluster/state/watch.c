@@ -455,18 +455,15 @@ CGN_RC state_watch_open(struct cgn_loop *l, const struct config *cfg, struct tel
 	CGN_TRY(state_place_open(&s->place, cfg, err));
 	CGN_TRY(s->backend->open(s, cfg, err));
 	cgn_timer_set(&s->first_turn, 1);
-	*out = s;
-	s = NULL;
+	*out = CGN_TAKE(&s);
 	return CGN_OK;
 }
 
 void state_watch_close(struct state_watch **take)
 {
-	struct state_watch *s = *take;
-	*take = NULL;
+	struct state_watch *s = CGN_TAKE_LIVE(take, STATE_WATCH_TAG);
 	if (s == NULL)
 		return;
-	CGN_LIVE(s, STATE_WATCH_TAG);
 	cgn_hook_drop(&s->turn);
 	cgn_timer_cancel(&s->first_turn);
 	cgn_list_each_safe (it, &s->requests) {

@@ -150,15 +150,13 @@ CGN_RC ctl_client_open(const struct ctl_args *a, enum ctl_server server, struct 
 	if (x != NULL)
 		(void)cgn_str_copyz(c->context, sizeof c->context, cgn_str_of(x->name));
 	CGN_TRY(client_connect(c, err));
-	*out = c;
-	c = NULL;
+	*out = CGN_TAKE(&c);
 	return CGN_OK;
 }
 
 void ctl_client_close(struct ctl_client **take)
 {
-	struct ctl_client *c = *take;
-	*take = NULL;
+	struct ctl_client *c = CGN_TAKE(take);
 	if (c == NULL)
 		return;
 	if (c->channel != NULL)

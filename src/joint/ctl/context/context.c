@@ -128,8 +128,7 @@ CGN_RC contexts_load(struct contexts **out, struct cgn_err *err)
 
 void contexts_free(struct contexts **take)
 {
-	struct contexts *c = *take;
-	*take = NULL;
+	struct contexts *c = CGN_TAKE(take);
 	if (c == NULL)
 		return;
 	cgn_arena_fini(&c->arena);

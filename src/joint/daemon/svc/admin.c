@@ -587,11 +587,9 @@ unsigned svc_admin_port(const struct svc_admin *a)
 
 void svc_admin_close(struct svc_admin **take)
 {
-	struct svc_admin *a = *take;
-	*take = NULL;
+	struct svc_admin *a = CGN_TAKE_LIVE(take, ADMIN_TAG);
 	if (a == NULL)
 		return;
-	CGN_LIVE(a, ADMIN_TAG);
 	http_server_free(&a->server);
 	a->tag = 0;
 	free(a);

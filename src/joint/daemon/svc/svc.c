@@ -300,8 +300,7 @@ static CGN_RC config_load_checked(const struct svc_program *p, const struct svc_
 	CGN_TRY(svc_config_load(args, &cfg, err));
 	CGN_TRY(identity_roles_new(cfg, &roles, err));
 	CGN_TRY(svc_ports_check(p, cfg, err));
-	*out = cfg;
-	cfg = NULL;
+	*out = CGN_TAKE(&cfg);
 	return CGN_OK;
 }
 

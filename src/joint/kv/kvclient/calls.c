@@ -42,8 +42,7 @@ static size_t slot_of(uint64_t id)
 
 static void call_free(struct kvclient_call **take)
 {
-	struct kvclient_call *call = *take;
-	*take = NULL;
+	struct kvclient_call *call = CGN_TAKE(take);
 	if (call == NULL)
 		return;
 	struct kvclient *c = call->client;

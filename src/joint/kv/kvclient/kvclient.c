@@ -226,11 +226,9 @@ static void client_release(struct cgn_grave *g)
 
 void kvclient_free(struct kvclient **take)
 {
-	struct kvclient *c = *take;
-	*take = NULL;
+	struct kvclient *c = CGN_TAKE_LIVE(take, KVCLIENT_TAG);
 	if (c == NULL)
 		return;
-	CGN_LIVE(c, KVCLIENT_TAG);
 	c->ready = false;
 	c->on_changes = NULL;
 	c->on_state = NULL;

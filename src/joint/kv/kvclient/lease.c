@@ -37,11 +37,9 @@ CGN_RC kvclient_map_new(int fd, uint64_t bytes, struct kvclient_map **out, struc
 
 void kvclient_map_unref(struct kvclient_map **take)
 {
-	struct kvclient_map *m = *take;
-	*take = NULL;
+	struct kvclient_map *m = CGN_TAKE_LIVE(take, KVCLIENT_MAP_TAG);
 	if (m == NULL)
 		return;
-	CGN_LIVE(m, KVCLIENT_MAP_TAG);
 	if (--m->refs > 0)
 		return;
 	void *p;
@@ -68,8 +66,7 @@ static CGN_RC lease_pieces(struct kvclient_lease *l, const struct kvbulk_msg *m,
 
 static void lease_free(struct kvclient_lease **take)
 {
-	struct kvclient_lease *l = *take;
-	*take = NULL;
+	struct kvclient_lease *l = CGN_TAKE(take);
 	if (l == NULL)
 		return;
 	cgn_list_drop(&l->link);
@@ -109,8 +106,7 @@ CGN_RC kvclient_lease_new(struct kvclient *c, const struct kvbulk_msg *m, int fd
 	CGN_TRY(lease_map(c, m, fd, &l->map, err));
 	CGN_TRY(lease_pieces(l, m, err));
 	cgn_list_push(&c->leases, &l->link);
-	*out = l;
-	l = NULL;
+	*out = CGN_TAKE(&l);
 	return CGN_OK;
 }
 

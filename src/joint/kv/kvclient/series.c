@@ -179,11 +179,9 @@ static void series_release(struct cgn_grave *g)
 
 void kvclient_series_free(struct kvclient_series **take)
 {
-	struct kvclient_series *s = *take;
-	*take = NULL;
+	struct kvclient_series *s = CGN_TAKE_LIVE(take, KVCLIENT_SERIES_TAG);
 	if (s == NULL)
 		return;
-	CGN_LIVE(s, KVCLIENT_SERIES_TAG);
 	cgn_timer_cancel(&s->tell);
 	for (size_t i = 0; i < KVCLIENT_SERIES_AHEAD; i++) {
 		kvclient_call_cancel(&s->ahead[i].call);

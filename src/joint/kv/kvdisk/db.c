@@ -157,8 +157,7 @@ CGN_RC db_open(const char *path, const struct db_cfg *cfg, bool make, struct db 
 
 void db_close(struct db **take)
 {
-	struct db *d = *take;
-	*take = NULL;
+	struct db *d = CGN_TAKE(take);
 	if (d == NULL)
 		return;
 	if (d->rocks != NULL)

@@ -433,11 +433,9 @@ static void kvdisk_close_files(struct kvdisk *d)
 
 void kvdisk_close(struct kvdisk **take)
 {
-	struct kvdisk *d = *take;
-	*take = NULL;
+	struct kvdisk *d = CGN_TAKE_LIVE(take, KVDISK_TAG);
 	if (d == NULL)
 		return;
-	CGN_LIVE(d, KVDISK_TAG);
 	if (d->index != NULL && d->small != NULL) {
 		health_retry(d);
 		removal_repeat(d);

@@ -64,8 +64,7 @@ struct file *file_find(struct kvdisk *d, uint32_t id, bool small)
 
 void file_unref(struct kvdisk *d, struct file **take)
 {
-	struct file *f = *take;
-	*take = NULL;
+	struct file *f = CGN_TAKE(take);
 	if (f == NULL || atomic_fetch_sub(&f->refs, 1) != 1)
 		return;
 	if (f->doomed)

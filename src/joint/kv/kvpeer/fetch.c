@@ -127,11 +127,9 @@ CGN_RC kvpeer_fetch(struct kvpeer *kp, const struct block_key *k, const struct k
 
 void kvpeer_fetch_cancel(struct kvpeer_fetch **take)
 {
-	struct kvpeer_fetch *f = *take;
-	*take = NULL;
+	struct kvpeer_fetch *f = CGN_TAKE_LIVE(take, KVPEER_FETCH_TAG);
 	if (f == NULL)
 		return;
-	CGN_LIVE(f, KVPEER_FETCH_TAG);
 	metric_observe(METRIC_OF(f->kp->telemetry, KV_PEER_FETCH, fetch_outcome(CGN_CANCELLED)),
 		cgn_since(cgn_clock_now(), f->began));
 	fetch_leave(f);

@@ -116,8 +116,7 @@ static unsigned get_demand(struct kvpeer_get *g)
 static void get_on_read(void *user, struct kvstore_block **take, const struct cgn_err *why)
 {
 	struct kvpeer_get *g = user;
-	struct kvstore_block *block = *take;
-	*take = NULL;
+	struct kvstore_block *block = CGN_TAKE(take);
 	CGN_LIVE(g, KVPEER_GET_TAG);
 	g->read = NULL;
 	kvpeer_get_finish(g, block, why);

@@ -385,8 +385,7 @@ CGN_RC kvpeer_open(struct cgn_loop *l, const struct kvpeer_cfg *cfg, struct kvpe
 	CGN_TRY(pool_open_index(kp, cfg, err));
 	CGN_TRY(kvpeer_sites_open(kp, cfg, guest_on_accept, err));
 	cgn_timer_set(&kp->sweep, SWEEP_EVERY);
-	*out = kp;
-	kp = NULL;
+	*out = CGN_TAKE(&kp);
 	return CGN_OK;
 }
 
@@ -432,11 +431,9 @@ static void guests_close(struct kvpeer *kp)
 
 void kvpeer_close(struct kvpeer **take)
 {
-	struct kvpeer *kp = *take;
-	*take = NULL;
+	struct kvpeer *kp = CGN_TAKE_LIVE(take, KVPEER_TAG);
 	if (kp == NULL)
 		return;
-	CGN_LIVE(kp, KVPEER_TAG);
 	kp->draining = true;
 	kvpeer_gets_end(kp);
 	guests_close(kp);

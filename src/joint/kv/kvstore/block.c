@@ -90,8 +90,7 @@ static void block_release(struct kvstore_block *b)
 
 void kvstore_block_unref(struct kvstore_block **take)
 {
-	struct kvstore_block *b = *take;
-	*take = NULL;
+	struct kvstore_block *b = CGN_TAKE(take);
 	if (b == NULL)
 		return;
 	KVSTORE_BLOCK_LIVE(b);

@@ -263,8 +263,7 @@ void kvstore_fetches_stop(struct kvstore_fetches *f)
 
 void kvstore_fetches_free(struct kvstore_fetches **take)
 {
-	struct kvstore_fetches *f = *take;
-	*take = NULL;
+	struct kvstore_fetches *f = CGN_TAKE(take);
 	if (f == NULL)
 		return;
 	kvstore_fetches_stop(f);

@@ -65,11 +65,9 @@ static void shard_unlink_all(struct kvstore *s, struct kvstore_shard *sh)
 
 void kvstore_free(struct kvstore **take)
 {
-	struct kvstore *s = *take;
-	*take = NULL;
+	struct kvstore *s = CGN_TAKE_LIVE(take, KVSTORE_TAG);
 	if (s == NULL)
 		return;
-	CGN_LIVE(s, KVSTORE_TAG);
 	kvstore_ssd_close(s);
 	for (size_t i = 0; i < KVSTORE_SHARDS; i++)
 		shard_unlink_all(s, &s->shard[i]);

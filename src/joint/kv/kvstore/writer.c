@@ -58,8 +58,7 @@ static CGN_RC put_make_block(struct kvstore *s, const struct block_key *k, const
 	CGN_TRY(put_check(s, meta, size, err));
 	CGN_TRY(kvstore_room_make(s, size, meta->name.n > 0, &b, err));
 	CGN_TRY(put_describe(s, b, k, meta, err));
-	*out = b;
-	b = NULL;
+	*out = CGN_TAKE(&b);
 	return CGN_OK;
 }
 

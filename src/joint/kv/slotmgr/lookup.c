@@ -204,8 +204,7 @@ struct slot_lookup *slot_lookup_start(struct slotmgr *m, const uint64_t *chain, 
 
 void slot_lookup_cancel(struct slot_lookup **take)
 {
-	struct slot_lookup *l = *take;
-	*take = NULL;
+	struct slot_lookup *l = CGN_TAKE(take);
 	if (l == NULL || l->done == NULL)
 		return;
 	CGN_LIVE(l, LOOKUP_TAG);

@@ -349,11 +349,9 @@ struct slot_restore *slot_restore_start(struct slotmgr *m, uint32_t slot, const 
 
 void slot_restore_leave(struct slot_restore **take)
 {
-	struct slot_restore *r = *take;
-	*take = NULL;
+	struct slot_restore *r = CGN_TAKE_LIVE(take, RESTORE_TAG);
 	if (r == NULL)
 		return;
-	CGN_LIVE(r, RESTORE_TAG);
 	r->done = NULL;
 }
 

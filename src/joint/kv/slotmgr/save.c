@@ -476,11 +476,9 @@ bool slot_save_runs(const struct slotmgr *m, uint32_t slot)
 
 void slot_save_leave(struct slot_save **take)
 {
-	struct slot_save *s = *take;
-	*take = NULL;
+	struct slot_save *s = CGN_TAKE_LIVE(take, SAVE_TAG);
 	if (s == NULL)
 		return;
-	CGN_LIVE(s, SAVE_TAG);
 	s->moved = NULL;
 	s->stored = NULL;
 }

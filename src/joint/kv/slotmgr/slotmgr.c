@@ -280,11 +280,9 @@ CGN_RC slotmgr_open(const struct slotmgr_cfg *cfg, struct slotmgr **out, struct 
 
 void slotmgr_close(struct slotmgr **take)
 {
-	struct slotmgr *m = *take;
-	*take = NULL;
+	struct slotmgr *m = CGN_TAKE_LIVE(take, SLOTMGR_TAG);
 	if (m == NULL)
 		return;
-	CGN_LIVE(m, SLOTMGR_TAG);
 	slotmgr_stop(m);
 	fingerprint_cancel(m);
 	slot_entries_close(m);

@@ -361,11 +361,9 @@ CGN_RC enginefeed_open(struct cgn_loop *l, const struct enginefeed_cfg *cfg, str
 
 void enginefeed_close(struct enginefeed **take)
 {
-	struct enginefeed *f = *take;
-	*take = NULL;
+	struct enginefeed *f = CGN_TAKE_LIVE(take, FEED_TAG);
 	if (f == NULL)
 		return;
-	CGN_LIVE(f, FEED_TAG);
 	for (uint32_t i = 0; i < f->n_ranks; i++) {
 		struct rank *r = &f->ranks[i];
 		cgn_timer_cancel(&r->wake);

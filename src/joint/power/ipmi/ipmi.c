@@ -271,11 +271,9 @@ CGN_RC ipmi_bmc_open(struct cgn_loop *l, const struct ipmi_bmc_cfg *cfg, struct 
 
 void ipmi_bmc_close(struct ipmi_bmc **take)
 {
-	struct ipmi_bmc *b = *take;
-	*take = NULL;
+	struct ipmi_bmc *b = CGN_TAKE_LIVE(take, IPMI_BMC_TAG);
 	if (b == NULL)
 		return;
-	CGN_LIVE(b, IPMI_BMC_TAG);
 	cgn_timer_cancel(&b->timer);
 	cgn_timer_cancel(&b->limit);
 	proc_free(&b->proc);

@@ -157,11 +157,9 @@ CGN_RC powerfetch_open(struct cgn_loop *l, const struct powerfetch_cfg *cfg, str
 
 void powerfetch_close(struct powerfetch **take)
 {
-	struct powerfetch *f = *take;
-	*take = NULL;
+	struct powerfetch *f = CGN_TAKE_LIVE(take, POWERFETCH_TAG);
 	if (f == NULL)
 		return;
-	CGN_LIVE(f, POWERFETCH_TAG);
 	cgn_timer_cancel(&f->timer);
 	webask_cancel(&f->ask);
 	http_client_free(&f->client);

@@ -316,8 +316,7 @@ CGN_RC powerpoll_new(struct cgn_loop *l, struct telemetry *t, struct powerpoll *
 
 void powerpoll_close(struct powerpoll **take, void (*done)(void *arg), void *arg)
 {
-	struct powerpoll *p = *take;
-	*take = NULL;
+	struct powerpoll *p = CGN_TAKE(take);
 	if (p == NULL) {
 		if (done != NULL)
 			done(arg);

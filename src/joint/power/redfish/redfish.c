@@ -203,11 +203,9 @@ void redfish_leave(struct redfish_bmc *b)
 
 void redfish_bmc_close(struct redfish_bmc **take, void (*done)(void *arg), void *arg)
 {
-	struct redfish_bmc *b = *take;
-	*take = NULL;
+	struct redfish_bmc *b = CGN_TAKE_LIVE(take, REDFISH_BMC_TAG);
 	if (b == NULL)
 		return;
-	CGN_LIVE(b, REDFISH_BMC_TAG);
 	b->closed = done;
 	b->closed_arg = arg;
 	cgn_timer_cancel(&b->round_limit);

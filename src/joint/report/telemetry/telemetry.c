@@ -94,11 +94,9 @@ static void values_free(char **values)
 
 void telemetry_free(struct telemetry **take)
 {
-	struct telemetry *t = *take;
-	*take = NULL;
+	struct telemetry *t = CGN_TAKE_LIVE(take, TELEMETRY_TAG);
 	if (t == NULL)
 		return;
-	CGN_LIVE(t, TELEMETRY_TAG);
 	for (unsigned i = 0; i < t->n; i++)
 		for (struct metric_series *s = t->books[i].first, *next; s != NULL; s = next) {
 			next = s->next;

@@ -366,11 +366,9 @@ CGN_RC tracing_open(struct cgn_loop *l, const char *service, struct telemetry *t
 
 void tracing_close(struct tracing **take)
 {
-	struct tracing *t = *take;
-	*take = NULL;
+	struct tracing *t = CGN_TAKE_LIVE(take, TRACING_TAG);
 	if (t == NULL)
 		return;
-	CGN_LIVE(t, TRACING_TAG);
 	cgn_timer_cancel(&t->timer);
 	if (t->call != NULL)
 		http_call_cancel(&t->call);

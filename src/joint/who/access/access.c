@@ -46,11 +46,9 @@ CGN_RC access_reload(struct access *a, const struct config *cfg, struct cgn_err 
 
 void access_free(struct access **take)
 {
-	struct access *a = *take;
-	*take = NULL;
+	struct access *a = CGN_TAKE_LIVE(take, ACCESS_TAG);
 	if (a == NULL)
 		return;
-	CGN_LIVE(a, ACCESS_TAG);
 	identity_roles_unref(&a->roles);
 	(void)pthread_mutex_destroy(&a->lock);
 	free(a->cluster);

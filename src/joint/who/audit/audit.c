@@ -255,11 +255,9 @@ CGN_RC audit_reopen(struct audit *a, struct cgn_err *err)
 
 void audit_close(struct audit **take)
 {
-	struct audit *a = *take;
-	*take = NULL;
+	struct audit *a = CGN_TAKE_LIVE(take, AUDIT_TAG);
 	if (a == NULL)
 		return;
-	CGN_LIVE(a, AUDIT_TAG);
 	cgn_timer_cancel(&a->tick);
 	if (a->file != NULL)
 		gaps_tell(a);

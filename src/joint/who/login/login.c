@@ -86,11 +86,9 @@ CGN_RC login_reload(struct login *l, const struct config *cfg, struct oidc *oidc
 
 void login_close(struct login **take)
 {
-	struct login *l = *take;
-	*take = NULL;
+	struct login *l = CGN_TAKE_LIVE(take, LOGIN_TAG);
 	if (l == NULL)
 		return;
-	CGN_LIVE(l, LOGIN_TAG);
 	signin_close(&l->signin);
 	auth_keys_unref(&l->keys);
 	rate_table_free(&l->buckets);

@@ -249,11 +249,9 @@ CGN_RC issuer_open(struct cgn_loop *l, const struct issuer_cfg *cfg, struct issu
 
 void issuer_close(struct issuer **take)
 {
-	struct issuer *s = *take;
-	*take = NULL;
+	struct issuer *s = CGN_TAKE_LIVE(take, ISSUER_TAG);
 	if (s == NULL)
 		return;
-	CGN_LIVE(s, ISSUER_TAG);
 	cgn_timer_cancel(&s->timer);
 	webask_cancel(&s->ask);
 	place_close(&s->discovery);

@@ -52,8 +52,7 @@ struct oidc {
 
 static void keys_unref(struct keys **take)
 {
-	struct keys *k = *take;
-	*take = NULL;
+	struct keys *k = CGN_TAKE(take);
 	if (k != NULL && atomic_fetch_sub(&k->refs, 1) == 1)
 		free(k);
 }
@@ -370,11 +369,9 @@ CGN_RC oidc_open(struct cgn_loop *l, struct telemetry *t, const struct config *c
 
 void oidc_close(struct oidc **take)
 {
-	struct oidc *o = *take;
-	*take = NULL;
+	struct oidc *o = CGN_TAKE_LIVE(take, OIDC_TAG);
 	if (o == NULL)
 		return;
-	CGN_LIVE(o, OIDC_TAG);
 	issuer_close(&o->issuer);
 	(void)pthread_mutex_lock(&o->lock);
 	o->closing = true;

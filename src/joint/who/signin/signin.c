@@ -196,11 +196,9 @@ static void exchange_retire(struct signin_exchange *x)
 
 void signin_cancel(struct signin_exchange **take)
 {
-	struct signin_exchange *x = *take;
-	*take = NULL;
+	struct signin_exchange *x = CGN_TAKE_LIVE(take, EXCHANGE_TAG);
 	if (x == NULL)
 		return;
-	CGN_LIVE(x, EXCHANGE_TAG);
 	exchange_retire(x);
 }
 
@@ -467,11 +465,9 @@ CGN_RC signin_open(struct cgn_loop *l, struct oidc *oidc, const struct config *c
 
 void signin_close(struct signin **take)
 {
-	struct signin *s = *take;
-	*take = NULL;
+	struct signin *s = CGN_TAKE_LIVE(take, SIGNIN_TAG);
 	if (s == NULL)
 		return;
-	CGN_LIVE(s, SIGNIN_TAG);
 	exchanges_end(s);
 	if (s->client != NULL)
 		http_client_free(&s->client);

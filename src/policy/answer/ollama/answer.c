@@ -391,11 +391,9 @@ struct ollama_answer *ollama_answer_new(enum ollama_api api, bool stream, struct
 
 void ollama_answer_free(struct ollama_answer **take)
 {
-	struct ollama_answer *a = *take;
-	*take = NULL;
+	struct ollama_answer *a = CGN_TAKE_LIVE(take, OLLAMA_ANSWER_TAG);
 	if (a == NULL)
 		return;
-	CGN_LIVE(a, OLLAMA_ANSWER_TAG);
 	for (size_t i = 0; i < a->n_calls; i++) {
 		cgn_buf_fini(&a->calls[i].id);
 		cgn_buf_fini(&a->calls[i].name);

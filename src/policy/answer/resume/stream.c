@@ -37,11 +37,9 @@ struct resume *resume_new(enum prompt_api api, struct json_val body)
 
 void resume_free(struct resume **take)
 {
-	struct resume *s = *take;
-	*take = NULL;
+	struct resume *s = CGN_TAKE_LIVE(take, RESUME_TAG);
 	if (s == NULL)
 		return;
-	CGN_LIVE(s, RESUME_TAG);
 	s->tag = 0;
 	sse_scan_fini(&s->scan);
 	for (size_t i = 0; i < RESUME_NAMES; i++)

@@ -481,8 +481,7 @@ CGN_RC rack_read(const char *file, struct cgn_str text, struct rack **out, struc
 
 void rack_free(struct rack **take)
 {
-	struct rack *r = *take;
-	*take = NULL;
+	struct rack *r = CGN_TAKE(take);
 	if (r == NULL)
 		return;
 	cgn_arena_fini(&r->arena);

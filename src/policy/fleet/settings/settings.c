@@ -42,7 +42,6 @@ CGN_RC settings_load(const char *file_name, struct cgn_str toml, const char *con
 	CGN_TRY(config_read(file_name, toml, env, flags, n_flags, &c, err));
 	for (size_t i = 0; i < CGN_COUNT(rules); i++)
 		CGN_TRY(rules[i](c, err));
-	*out = c;
-	c = NULL;
+	*out = CGN_TAKE(&c);
 	return CGN_OK;
 }

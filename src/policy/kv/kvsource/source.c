@@ -510,11 +510,9 @@ CGN_RC kvsource_new(const struct kvsource_cfg *cfg, struct holdings *h, struct k
 
 void kvsource_free(struct kvsource **take)
 {
-	struct kvsource *s = *take;
-	*take = NULL;
+	struct kvsource *s = CGN_TAKE_LIVE(take, KVSOURCE_TAG);
 	if (s == NULL)
 		return;
-	CGN_LIVE(s, KVSOURCE_TAG);
 	ledger_clear(&s->ledger);
 	held_clear(&s->held);
 	cgn_buf_fini(&s->scratch);

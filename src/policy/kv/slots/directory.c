@@ -133,11 +133,9 @@ void slot_directory_clear(struct slot_directory *s)
 
 void slot_directory_free(struct slot_directory **take)
 {
-	struct slot_directory *s = *take;
-	*take = NULL;
+	struct slot_directory *s = CGN_TAKE_LIVE(take, SLOT_DIRECTORY_TAG);
 	if (s == NULL)
 		return;
-	CGN_LIVE(s, SLOT_DIRECTORY_TAG);
 	s->held = NULL;
 	slot_directory_clear(s);
 	table_fini(&s->by_id);

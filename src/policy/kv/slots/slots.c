@@ -52,11 +52,9 @@ struct slots *slots_new(size_t n, slots_changed held, void *user)
 
 void slots_free(struct slots **take)
 {
-	struct slots *s = *take;
-	*take = NULL;
+	struct slots *s = CGN_TAKE_LIVE(take, SLOTS_TAG);
 	if (s == NULL)
 		return;
-	CGN_LIVE(s, SLOTS_TAG);
 	for (size_t i = 0; i < s->n; i++)
 		free(s->slot[i].chain);
 	s->tag = 0;

@@ -35,11 +35,9 @@ struct slot_tenancy *slot_tenancy_new(void)
 
 void slot_tenancy_free(struct slot_tenancy **take)
 {
-	struct slot_tenancy *t = *take;
-	*take = NULL;
+	struct slot_tenancy *t = CGN_TAKE_LIVE(take, TENANCY_TAG);
 	if (t == NULL)
 		return;
-	CGN_LIVE(t, TENANCY_TAG);
 	t->tag = 0;
 	free(t->rooms);
 	free(t);

@@ -55,11 +55,9 @@ struct residency *residency_new(size_t capacity)
 
 void residency_free(struct residency **take)
 {
-	struct residency *r = *take;
-	*take = NULL;
+	struct residency *r = CGN_TAKE_LIVE(take, RESIDENCY_TAG);
 	if (r == NULL)
 		return;
-	CGN_LIVE(r, RESIDENCY_TAG);
 	r->tag = 0;
 	free(r->entry);
 	table_fini(&r->table);

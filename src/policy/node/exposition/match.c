@@ -44,8 +44,7 @@ static void selector_free(struct match_selector *s)
 
 void exposition_match_free(struct exposition_match **take)
 {
-	struct exposition_match *list = *take;
-	*take = NULL;
+	struct exposition_match *list = CGN_TAKE(take);
 	for (size_t i = 0; list != NULL && i < list->n; i++)
 		selector_free(list->selector[i]);
 	if (list != NULL) {

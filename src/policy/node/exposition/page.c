@@ -302,8 +302,7 @@ CGN_RC exposition_page_make(struct cgn_str text, const struct exposition_cfg *cf
 
 void exposition_page_free(struct exposition_page **take)
 {
-	struct exposition_page *p = *take;
-	*take = NULL;
+	struct exposition_page *p = CGN_TAKE(take);
 	if (p == NULL)
 		return;
 	free(p->bytes);

@@ -19,7 +19,6 @@ CGN_RC proto_node_from_json(struct cgn_str json, Cognitora__V1__Node **out, stru
 			NODE_JSON_MAX);
 	CGN_TRY(pb_json_read(&cognitora__v1__node__descriptor, json, &n, err));
 	CGN_TRY(proto_node_check(n, err));
-	*out = n;
-	n = NULL;
+	*out = CGN_TAKE(&n);
 	return CGN_OK;
 }

@@ -85,8 +85,7 @@ CGN_RC wanted_read(struct cgn_str text, Cognitora__V1__WantedModels **out, struc
 			WANTED_MAX_MODELS);
 	for (size_t i = 0; i < doc->n_models; i++)
 		CGN_TRY(model_check(doc->models[i], err));
-	*out = doc;
-	doc = NULL;
+	*out = CGN_TAKE(&doc);
 	return CGN_OK;
 }
 

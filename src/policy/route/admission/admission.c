@@ -299,11 +299,9 @@ struct admission_ticket *admission_pull(struct admission *a)
 
 void admission_free(struct admission **take)
 {
-	struct admission *a = *take;
-	*take = NULL;
+	struct admission *a = CGN_TAKE_LIVE(take, ADMISSION_TAG);
 	if (a == NULL)
 		return;
-	CGN_LIVE(a, ADMISSION_TAG);
 	cgn_list_each_safe (k, &a->queues)
 		queue_release(CGN_CONTAINER(k, struct admission_queue, link));
 	a->tag = 0;

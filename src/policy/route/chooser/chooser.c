@@ -15,28 +15,22 @@
 CGN_RC chooser_new(const struct chooser_shared *shared, uint32_t seed, struct chooser **out,
 	struct cgn_err *err)
 {
-	struct chooser *c = CGN_NEW(struct chooser);
+	CGN_ON_EXIT(chooser_free) struct chooser *c = CGN_NEW(struct chooser);
 	c->tag = CHOOSER_TAG;
 	c->shared = *shared;
 	c->turn = seed;
 	c->answer_tokens = ANSWER_TOKENS;
 	c->random = route_hash(&seed, sizeof seed);
-	cgn_rc rc = kvindex_reader_new(shared->index, &c->reader, err);
-	if (!cgn_ok(rc)) {
-		free(c);
-		return rc;
-	}
-	*out = c;
+	CGN_TRY(kvindex_reader_new(shared->index, &c->reader, err));
+	*out = CGN_TAKE(&c);
 	return CGN_OK;
 }
 
 void chooser_free(struct chooser **take)
 {
-	struct chooser *c = *take;
-	*take = NULL;
+	struct chooser *c = CGN_TAKE_LIVE(take, CHOOSER_TAG);
 	if (c == NULL)
 		return;
-	CGN_LIVE(c, CHOOSER_TAG);
 	kvindex_reader_free(&c->reader);
 	free(c->cands);
 	free(c->scratch);

@@ -54,11 +54,9 @@ static void node_free(struct cluster_node *n)
 
 void cluster_free(struct cluster **take)
 {
-	struct cluster *c = *take;
-	*take = NULL;
+	struct cluster *c = CGN_TAKE_LIVE(take, CLUSTER_TAG);
 	if (c == NULL)
 		return;
-	CGN_LIVE(c, CLUSTER_TAG);
 	cgn_list_each_safe (l, &c->nodes)
 		node_free(node_of(l));
 	c->tag = 0;

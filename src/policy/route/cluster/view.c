@@ -444,11 +444,9 @@ void cluster_view_ref(struct cluster_view *v)
 
 void cluster_view_unref(struct cluster_view **take)
 {
-	struct cluster_view *v = *take;
-	*take = NULL;
+	struct cluster_view *v = CGN_TAKE_LIVE(take, VIEW_TAG);
 	if (v == NULL)
 		return;
-	CGN_LIVE(v, VIEW_TAG);
 	if (atomic_fetch_sub_explicit(&v->refs, 1, memory_order_acq_rel) == 1)
 		view_free(v);
 }

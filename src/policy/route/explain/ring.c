@@ -44,11 +44,9 @@ CGN_RC explain_ring_new(size_t bytes, uint64_t seed, struct explain_ring **out, 
 
 void explain_ring_free(struct explain_ring **take)
 {
-	struct explain_ring *r = *take;
-	*take = NULL;
+	struct explain_ring *r = CGN_TAKE_LIVE(take, RING_TAG);
 	if (r == NULL)
 		return;
-	CGN_LIVE(r, RING_TAG);
 	free(r->bytes);
 	free(r->chains);
 	r->tag = 0;

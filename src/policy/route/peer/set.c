@@ -16,8 +16,7 @@ void peer_set_ref(struct peer_set *s)
 
 void peer_set_unref(struct peer_set **take)
 {
-	struct peer_set *s = *take;
-	*take = NULL;
+	struct peer_set *s = CGN_TAKE(take);
 	if (s != NULL && atomic_fetch_sub_explicit(&s->refs, 1, memory_order_acq_rel) == 1)
 		free(s);
 }

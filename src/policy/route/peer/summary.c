@@ -256,7 +256,6 @@ CGN_RC peer_summary_get(struct cgn_str bytes, const struct peer_known *known, st
 		return CGN_FAIL(err, CONFLICT,
 			"summary: %u blocks of generation %llu, and the other side has %u", set->n,
 			(unsigned long long)out->generation, out->blocks);
-	*now = set;
-	set = NULL;
+	*now = CGN_TAKE(&set);
 	return CGN_OK;
 }

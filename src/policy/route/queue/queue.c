@@ -384,11 +384,9 @@ void queue_tune(struct queue *q, const struct queue_rules *rules)
 
 void queue_free(struct queue **take)
 {
-	struct queue *q = *take;
-	*take = NULL;
+	struct queue *q = CGN_TAKE_LIVE(take, QUEUE_TAG);
 	if (q == NULL)
 		return;
-	CGN_LIVE(q, QUEUE_TAG);
 	while (!cgn_list_empty(&q->returned))
 		item_unreturn(q, CGN_CONTAINER(cgn_list_first(&q->returned), struct queue_item, by_age));
 	for (size_t p = 0; p < QUEUE_PRIORITIES; p++)

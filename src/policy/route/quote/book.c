@@ -18,11 +18,9 @@ struct quote_book *quote_book_new(void)
 
 void quote_book_free(struct quote_book **take)
 {
-	struct quote_book *b = *take;
-	*take = NULL;
+	struct quote_book *b = CGN_TAKE_LIVE(take, QUOTE_BOOK_TAG);
 	if (b == NULL)
 		return;
-	CGN_LIVE(b, QUOTE_BOOK_TAG);
 	for (size_t i = 0; i < QUOTE_MODELS; i++)
 		free(b->models[i].tracks);
 	free(b->holders);

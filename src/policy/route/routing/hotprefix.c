@@ -52,11 +52,9 @@ struct hotprefix *hotprefix_new(size_t bytes)
 
 void hotprefix_free(struct hotprefix **take)
 {
-	struct hotprefix *h = *take;
-	*take = NULL;
+	struct hotprefix *h = CGN_TAKE_LIVE(take, HOTPREFIX_TAG);
 	if (h == NULL)
 		return;
-	CGN_LIVE(h, HOTPREFIX_TAG);
 	h->tag = 0;
 	free(h->words);
 	free(h);

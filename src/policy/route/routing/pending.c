@@ -85,11 +85,9 @@ struct pending *pending_new(size_t bytes)
 
 void pending_free(struct pending **take)
 {
-	struct pending *p = *take;
-	*take = NULL;
+	struct pending *p = CGN_TAKE_LIVE(take, PENDING_TAG);
 	if (p == NULL)
 		return;
-	CGN_LIVE(p, PENDING_TAG);
 	p->tag = 0;
 	free(p->words);
 	free(p->ring);

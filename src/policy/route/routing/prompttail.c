@@ -62,11 +62,9 @@ CGN_RC prompttail_new(size_t bytes, struct prompttail_table **out, struct cgn_er
 
 void prompttail_free(struct prompttail_table **take)
 {
-	struct prompttail_table *t = *take;
-	*take = NULL;
+	struct prompttail_table *t = CGN_TAKE_LIVE(take, PROMPTTAIL_TAG);
 	if (t == NULL)
 		return;
-	CGN_LIVE(t, PROMPTTAIL_TAG);
 	t->tag = 0;
 	free(t->words);
 	free(t);

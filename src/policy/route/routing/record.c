@@ -138,11 +138,9 @@ CGN_RC route_record_new(size_t bytes, struct route_record **out, struct cgn_err 
 
 void route_record_free(struct route_record **take)
 {
-	struct route_record *r = *take;
-	*take = NULL;
+	struct route_record *r = CGN_TAKE_LIVE(take, RECORD_TAG);
 	if (r == NULL)
 		return;
-	CGN_LIVE(r, RECORD_TAG);
 	r->tag = 0;
 	char *base = (char *)r->buckets;
 	free(base - base[-1]);

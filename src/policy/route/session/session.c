@@ -24,11 +24,9 @@ CGN_RC sessions_new(size_t max, const struct digest *seed, struct sessions **out
 
 void sessions_free(struct sessions **take)
 {
-	struct sessions *s = *take;
-	*take = NULL;
+	struct sessions *s = CGN_TAKE_LIVE(take, SESSIONS_TAG);
 	if (s == NULL)
 		return;
-	CGN_LIVE(s, SESSIONS_TAG);
 	table_fini(&s->table);
 	free(s->all);
 	free(s->tools);

@@ -91,11 +91,9 @@ static void entry_drop(struct promptcache *c, struct promptcache_entry *e)
 
 void promptcache_free(struct promptcache **take)
 {
-	struct promptcache *c = *take;
-	*take = NULL;
+	struct promptcache *c = CGN_TAKE_LIVE(take, CACHE_TAG);
 	if (c == NULL)
 		return;
-	CGN_LIVE(c, CACHE_TAG);
 	while (!cgn_list_empty(&c->use))
 		entry_drop(c, of_use(c->use.prev));
 	c->tag = 0;

@@ -272,11 +272,9 @@ CGN_RC tokenizer_load(struct cgn_str json, struct tokenizer **out, struct cgn_er
 
 void tokenizer_free(struct tokenizer **take)
 {
-	struct tokenizer *t = *take;
-	*take = NULL;
+	struct tokenizer *t = CGN_TAKE_LIVE(take, TOKENIZER_TAG);
 	if (t == NULL)
 		return;
-	CGN_LIVE(t, TOKENIZER_TAG);
 	t->tag = 0;
 	for (size_t i = 0; i < t->n_stages; i++)
 		tok_regex_fini(&t->stages[i].regex);

@@ -345,21 +345,17 @@ CGN_RC tok_load_model(struct tok_loader *l, struct json_val model)
 	static const char *const keys[] = {"vocab", "merges"};
 	struct tok_model *m = &l->t->model;
 	struct json_val v[CGN_COUNT(keys)];
-	struct texts x = {0};
+	CGN_ON_EXIT(texts_fini) struct texts x = {0};
 	CGN_TRY(check_model(l, model));
 	json_pick(model, keys, CGN_COUNT(keys), v);
 	if (v[0].raw.p == NULL || v[0].type != JSON_OBJECT)
 		return CGN_FAIL(l->err, INVALID, "model.vocab must be an object");
 	if (v[1].raw.p == NULL || v[1].type != JSON_ARRAY)
 		return CGN_FAIL(l->err, INVALID, "model.merges must be an array");
-	cgn_rc rc = load_vocab(l, v[0], &x);
-	if (cgn_ok(rc))
-		rc = load_merges(l, v[1], &x);
-	if (cgn_ok(rc))
-		rc = load_flags(l, model, &x);
-	if (cgn_ok(rc))
-		rc = start_table(l, &x);
-	texts_fini(&x);
-	m->mark_breaks = cgn_ok(rc) && may_break_at_marks(m);
-	return rc;
+	CGN_TRY(load_vocab(l, v[0], &x));
+	CGN_TRY(load_merges(l, v[1], &x));
+	CGN_TRY(load_flags(l, model, &x));
+	CGN_TRY(start_table(l, &x));
+	m->mark_breaks = may_break_at_marks(m);
+	return CGN_OK;
 }

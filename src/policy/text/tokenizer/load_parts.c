@@ -238,17 +238,14 @@ static void put_range(struct cgn_buf *b, uint32_t first, uint32_t last)
 static CGN_RC load_punctuation(struct tok_loader *l, struct json_val v, const char *at)
 {
 	struct tok_stage *s = add_stage(l, STAGE_REGEX, SPLIT_ISOLATED);
-	struct cgn_buf b = {0};
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf b = {0};
 	struct json_val behavior;
 	if (json_get(v, "behavior", &behavior))
 		CGN_TRY(read_behavior(l, v, at, &s->behavior));
 	cgn_buf_putz(&b, "(?![");
 	tok_each_plain(&b, put_range);
 	cgn_buf_putz(&b, "])[!-/:-@\\[-`{-~\\p{P}\\x{166d}\\x{111c9}]");
-	cgn_rc rc = b.bad ? CGN_FAIL(l->err, NO_MEMORY, "%s: out of memory", at)
-			  : tok_regex_own(cgn_buf_view(&b), &s->regex, l->err);
-	cgn_buf_fini(&b);
-	return rc;
+	return tok_regex_own(cgn_buf_view(&b), &s->regex, l->err);
 }
 
 static cgn_rc load_pre_tokenizer(struct tok_loader *l, struct json_val v, const char *at, size_t depth)

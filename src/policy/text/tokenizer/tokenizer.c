@@ -161,11 +161,9 @@ struct tokenizer_work *tokenizer_work_new(const struct tokenizer *t)
 
 void tokenizer_work_free(struct tokenizer_work **take)
 {
-	struct tokenizer_work *w = *take;
-	*take = NULL;
+	struct tokenizer_work *w = CGN_TAKE_LIVE(take, WORK_TAG);
 	if (w == NULL)
 		return;
-	CGN_LIVE(w, WORK_TAG);
 	w->tag = 0;
 	for (size_t i = 0; i <= TOK_MAX_STAGES; i++) {
 		cgn_buf_fini(&w->text[i]);

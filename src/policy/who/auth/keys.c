@@ -237,8 +237,7 @@ CGN_RC auth_keys_parse(const char *file_name, struct cgn_str text, const struct 
 	k->used = calloc(k->n + 1, sizeof *k->used);
 	if (k->used == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "%s: out of memory", file_name);
-	*out = k;
-	k = NULL;
+	*out = CGN_TAKE(&k);
 	return CGN_OK;
 }
 
@@ -250,11 +249,9 @@ void auth_keys_ref(struct auth_keys *k)
 
 void auth_keys_unref(struct auth_keys **take)
 {
-	struct auth_keys *k = *take;
-	*take = NULL;
+	struct auth_keys *k = CGN_TAKE_LIVE(take, KEYS_TAG);
 	if (k == NULL)
 		return;
-	CGN_LIVE(k, KEYS_TAG);
 	if (atomic_fetch_sub_explicit(&k->refs, 1, memory_order_acq_rel) != 1)
 		return;
 	k->tag = 0;

@@ -21,11 +21,9 @@ static void hour_fini(struct billing_hour *h)
 
 void billing_free(struct billing **take)
 {
-	struct billing *l = *take;
-	*take = NULL;
+	struct billing *l = CGN_TAKE_LIVE(take, BILLING_TAG);
 	if (l == NULL)
 		return;
-	CGN_LIVE(l, BILLING_TAG);
 	for (size_t i = 0; i < l->n; i++)
 		hour_fini(&l->hours[i]);
 	table_fini(&l->table);

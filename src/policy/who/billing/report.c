@@ -123,11 +123,9 @@ struct billing_report *billing_report_new(const struct billing_query *q)
 
 void billing_report_free(struct billing_report **take)
 {
-	struct billing_report *r = *take;
-	*take = NULL;
+	struct billing_report *r = CGN_TAKE_LIVE(take, REPORT_TAG);
 	if (r == NULL)
 		return;
-	CGN_LIVE(r, REPORT_TAG);
 	cgn_arena_fini(&r->names);
 	free(r->lines);
 	table_fini(&r->table);

@@ -26,11 +26,9 @@ struct budget_book *budget_book_new(void)
 
 void budget_book_free(struct budget_book **take)
 {
-	struct budget_book *b = *take;
-	*take = NULL;
+	struct budget_book *b = CGN_TAKE_LIVE(take, BOOK_TAG);
 	if (b == NULL)
 		return;
-	CGN_LIVE(b, BOOK_TAG);
 	b->tag = 0;
 	free(b->accounts);
 	table_fini(&b->table);

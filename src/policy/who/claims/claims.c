@@ -87,15 +87,11 @@ static CGN_RC rules_read(struct claims_rules *r, const struct config *cfg, struc
 
 CGN_RC claims_rules_new(const struct config *cfg, struct claims_rules **out, struct cgn_err *err)
 {
-	struct claims_rules *r = CGN_NEW(struct claims_rules);
+	CGN_ON_EXIT(claims_rules_unref) struct claims_rules *r = CGN_NEW(struct claims_rules);
 	r->refs = 1;
 	cgn_arena_init(&r->arena, ARENA_MAX);
-	cgn_rc rc = rules_read(r, cfg, err);
-	if (!cgn_ok(rc)) {
-		claims_rules_unref(&r);
-		return rc;
-	}
-	*out = r;
+	CGN_TRY(rules_read(r, cfg, err));
+	*out = CGN_TAKE(&r);
 	return CGN_OK;
 }
 
@@ -106,8 +102,7 @@ void claims_rules_ref(struct claims_rules *r)
 
 void claims_rules_unref(struct claims_rules **take)
 {
-	struct claims_rules *r = *take;
-	*take = NULL;
+	struct claims_rules *r = CGN_TAKE(take);
 	if (r == NULL || atomic_fetch_sub(&r->refs, 1) != 1)
 		return;
 	cgn_arena_fini(&r->arena);

@@ -146,8 +146,7 @@ CGN_RC identity_roles_new(const struct config *cfg, struct identity_roles **out,
 	CGN_TRY(roles_built_in(t, err));
 	if (cfg != NULL)
 		CGN_TRY(roles_configured(t, cfg, err));
-	*out = t;
-	t = NULL;
+	*out = CGN_TAKE(&t);
 	return CGN_OK;
 }
 
@@ -158,8 +157,7 @@ void identity_roles_ref(struct identity_roles *t)
 
 void identity_roles_unref(struct identity_roles **take)
 {
-	struct identity_roles *t = *take;
-	*take = NULL;
+	struct identity_roles *t = CGN_TAKE(take);
 	if (t == NULL || atomic_fetch_sub(&t->refs, 1) != 1)
 		return;
 	cgn_arena_fini(&t->arena);

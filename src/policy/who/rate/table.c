@@ -42,11 +42,9 @@ struct rate_table *rate_table_new(size_t n_buckets)
 
 void rate_table_free(struct rate_table **take)
 {
-	struct rate_table *t = *take;
-	*take = NULL;
+	struct rate_table *t = CGN_TAKE_LIVE(take, TABLE_TAG);
 	if (t == NULL)
 		return;
-	CGN_LIVE(t, TABLE_TAG);
 	t->tag = 0;
 	free(t->latches);
 	free(t->sets);

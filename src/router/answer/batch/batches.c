@@ -142,11 +142,9 @@ CGN_RC batches_open(const struct batches_cfg *cfg, struct batches **out, struct 
 
 void batches_close(struct batches **take)
 {
-	struct batches *s = *take;
-	*take = NULL;
+	struct batches *s = CGN_TAKE_LIVE(take, BATCHES_TAG);
 	if (s == NULL)
 		return;
-	CGN_LIVE(s, BATCHES_TAG);
 	for (size_t i = 0; i < s->n; i++) {
 		batch_fini(s->v[i]);
 		free(s->v[i]);

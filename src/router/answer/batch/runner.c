@@ -476,11 +476,9 @@ static void runner_on_stop(struct cgn_loop *l, struct cgn_post *p)
 
 void batch_runner_free(struct batch_runner **take)
 {
-	struct batch_runner *w = *take;
-	*take = NULL;
+	struct batch_runner *w = CGN_TAKE_LIVE(take, BATCH_RUNNER_TAG);
 	if (w == NULL)
 		return;
-	CGN_LIVE(w, BATCH_RUNNER_TAG);
 	cgn_loop_post(w->loop, &w->stop, runner_on_stop);
 	cgn_loop_join(w->loop);
 	cgn_loop_free(&w->loop);

@@ -188,11 +188,9 @@ static void on_stop(struct cgn_loop *l, struct cgn_post *p)
 
 void gw_worker_free(struct gw_worker **take)
 {
-	struct gw_worker *w = *take;
-	*take = NULL;
+	struct gw_worker *w = CGN_TAKE_LIVE(take, GW_WORKER_TAG);
 	if (w == NULL)
 		return;
-	CGN_LIVE(w, GW_WORKER_TAG);
 	/* a loop that never ran runs its posts when it is freed */
 	cgn_loop_post(w->loop, &w->stop_post, on_stop);
 	cgn_loop_join(w->loop);

@@ -33,11 +33,9 @@ struct gw_quotes *gw_quotes_open(struct telemetry *t)
 
 void gw_quotes_close(struct gw_quotes **take)
 {
-	struct gw_quotes *q = *take;
-	*take = NULL;
+	struct gw_quotes *q = CGN_TAKE_LIVE(take, GW_QUOTES_TAG);
 	if (q == NULL)
 		return;
-	CGN_LIVE(q, GW_QUOTES_TAG);
 	quote_book_free(&q->book);
 	(void)pthread_mutex_destroy(&q->lock);
 	q->tag = 0;

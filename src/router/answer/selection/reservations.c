@@ -57,11 +57,9 @@ static void held_free(struct gw_reservations *t, struct held *h)
 
 void gw_reservations_close(struct gw_reservations **take)
 {
-	struct gw_reservations *t = *take;
-	*take = NULL;
+	struct gw_reservations *t = CGN_TAKE_LIVE(take, GW_RESERVATIONS_TAG);
 	if (t == NULL)
 		return;
-	CGN_LIVE(t, GW_RESERVATIONS_TAG);
 	cgn_list_each_safe (it, &t->order)
 		held_free(t, CGN_CONTAINER(it, struct held, order));
 	(void)pthread_mutex_destroy(&t->lock);

@@ -160,8 +160,7 @@ CGN_RC router_ask_open(struct router *r, struct gw_peer *peer, cgn_nsec interval
 
 void router_ask_close(struct router_ask **take)
 {
-	struct router_ask *a = *take;
-	*take = NULL;
+	struct router_ask *a = CGN_TAKE(take);
 	if (a == NULL)
 		return;
 	cgn_timer_cancel(&a->timer);

@@ -134,8 +134,7 @@ CGN_RC router_tell_open(struct router *r, cgn_nsec interval, struct router_tell 
 
 void router_tell_close(struct router_tell **take)
 {
-	struct router_tell *t = *take;
-	*take = NULL;
+	struct router_tell *t = CGN_TAKE(take);
 	if (t == NULL)
 		return;
 	cgn_timer_cancel(&t->timer);

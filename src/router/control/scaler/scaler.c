@@ -218,11 +218,9 @@ void router_scaler_reload(struct scaler *s)
 
 void router_scaler_close(struct scaler **take)
 {
-	struct scaler *s = *take;
-	*take = NULL;
+	struct scaler *s = CGN_TAKE_LIVE(take, SCALER_TAG);
 	if (s == NULL)
 		return;
-	CGN_LIVE(s, SCALER_TAG);
 	cgn_timer_cancel(&s->timer);
 	scaler_jobs_close(s);
 	scaler_seasons_close(s);

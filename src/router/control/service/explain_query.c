@@ -146,8 +146,7 @@ static CGN_RC query_start(struct router *r, const struct explain_wish *wish,
 
 void router_explain_cancel(struct router_explain_query **take)
 {
-	struct router_explain_query *q = *take;
-	*take = NULL;
+	struct router_explain_query *q = CGN_TAKE(take);
 	if (q != NULL)
 		q->done = NULL;
 }

@@ -42,8 +42,7 @@ struct router_join {
 
 void router_join_free(struct router_join **take)
 {
-	struct router_join *j = *take;
-	*take = NULL;
+	struct router_join *j = CGN_TAKE(take);
 	if (j == NULL)
 		return;
 	if (j->message != NULL && j->message->secret.data != NULL)

@@ -68,8 +68,7 @@ static void sessions_unref(struct gw_sessions *s)
 
 void gw_sessions_close(struct gw_sessions **take)
 {
-	struct gw_sessions *s = *take;
-	*take = NULL;
+	struct gw_sessions *s = CGN_TAKE(take);
 	if (s == NULL)
 		return;
 	s->cfg.told = NULL;

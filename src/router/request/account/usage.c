@@ -186,11 +186,9 @@ void gw_usage_tick(struct gw_usage *u)
 
 void gw_usage_close(struct gw_usage **take)
 {
-	struct gw_usage *u = *take;
-	*take = NULL;
+	struct gw_usage *u = CGN_TAKE_LIVE(take, USAGE_TAG);
 	if (u == NULL)
 		return;
-	CGN_LIVE(u, USAGE_TAG);
 	day_close(u);
 	billing_free(&u->billing);
 	(void)pthread_mutex_destroy(&u->lock);

@@ -14,8 +14,7 @@ static void admission_unref(struct gw_admission *g)
 
 void gw_admission_unref(struct gw_admission **take)
 {
-	struct gw_admission *g = *take;
-	*take = NULL;
+	struct gw_admission *g = CGN_TAKE(take);
 	if (g != NULL)
 		admission_unref(g);
 }

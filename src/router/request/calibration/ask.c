@@ -247,11 +247,9 @@ static void asker_on_stop(struct cgn_loop *l, struct cgn_post *p)
 
 void gw_calibration_asker_free(struct gw_calibration_asker **take)
 {
-	struct gw_calibration_asker *a = *take;
-	*take = NULL;
+	struct gw_calibration_asker *a = CGN_TAKE_LIVE(take, ASKER_TAG);
 	if (a == NULL)
 		return;
-	CGN_LIVE(a, ASKER_TAG);
 	calibration_wake(a->cfg.shared->calibrations, NULL, NULL, NULL);
 	cgn_loop_post(a->loop, &a->stop, asker_on_stop);
 	cgn_loop_join(a->loop);

@@ -52,11 +52,9 @@ CGN_RC gw_calibrations_open(struct telemetry *t, const char *judge_model, double
 
 void gw_calibrations_close(struct gw_calibrations **take)
 {
-	struct gw_calibrations *c = *take;
-	*take = NULL;
+	struct gw_calibrations *c = CGN_TAKE_LIVE(take, CALIBRATIONS_TAG);
 	if (c == NULL)
 		return;
-	CGN_LIVE(c, CALIBRATIONS_TAG);
 	CGN_MUST(c->loop == NULL);
 	for (struct calibration_sample *s; (s = calibration_take(c)) != NULL;)
 		calibration_sample_free(&s);
@@ -202,8 +200,7 @@ void gw_calibrations_fill(struct gw_calibrations *c, struct pb_tree *t, Cognitor
 
 void calibration_sample_free(struct calibration_sample **take)
 {
-	struct calibration_sample *s = *take;
-	*take = NULL;
+	struct calibration_sample *s = CGN_TAKE(take);
 	if (s == NULL)
 		return;
 	cgn_buf_fini(&s->bodies[0]);

@@ -40,11 +40,9 @@ struct gw_hook_client *gw_hook_client_ref(struct gw_hook_client *c)
 /* The last reference may end in a callback of a call, where an HTTP client cannot be freed. */
 void gw_hook_client_unref(struct gw_hook_client **take)
 {
-	struct gw_hook_client *c = *take;
-	*take = NULL;
+	struct gw_hook_client *c = CGN_TAKE_LIVE(take, CLIENT_TAG);
 	if (c == NULL)
 		return;
-	CGN_LIVE(c, CLIENT_TAG);
 	if (--c->refs == 0)
 		cgn_loop_bury(c->loop, &c->grave, client_release);
 }

@@ -122,11 +122,9 @@ CGN_RC engine_nodes_open(const struct engine_nodes_cfg *cfg, struct engine_nodes
 
 void engine_nodes_close(struct engine_nodes **take)
 {
-	struct engine_nodes *e = *take;
-	*take = NULL;
+	struct engine_nodes *e = CGN_TAKE_LIVE(take, ENGINE_NODES_TAG);
 	if (e == NULL)
 		return;
-	CGN_LIVE(e, ENGINE_NODES_TAG);
 	for (size_t i = 0; i < e->n_rows; i++) {
 		engine_node_free(&e->rows[i].node);
 		engine_door_close(&e->rows[i].door);

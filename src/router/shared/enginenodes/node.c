@@ -332,11 +332,9 @@ void engine_node_stop(struct engine_node *n)
 
 void engine_node_free(struct engine_node **take)
 {
-	struct engine_node *n = *take;
-	*take = NULL;
+	struct engine_node *n = CGN_TAKE_LIVE(take, ENGINE_NODE_TAG);
 	if (n == NULL)
 		return;
-	CGN_LIVE(n, ENGINE_NODE_TAG);
 	n->ops = NULL;
 	cgn_hook_drop(&n->hook);
 	cgn_timer_cancel(&n->wake);

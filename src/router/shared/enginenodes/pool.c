@@ -376,11 +376,9 @@ CGN_RC engine_pool_open(const struct engine_pool_cfg *cfg, struct engine_pool **
 
 void engine_pool_close(struct engine_pool **take)
 {
-	struct engine_pool *p = *take;
-	*take = NULL;
+	struct engine_pool *p = CGN_TAKE_LIVE(take, POOL_TAG);
 	if (p == NULL)
 		return;
-	CGN_LIVE(p, POOL_TAG);
 	k8s_watch_close(&p->pods);
 	k8s_watch_close(&p->pools);
 	cgn_list_each_safe (l, &p->members)

@@ -331,11 +331,9 @@ void filestore_stop(struct filestore *s)
 
 void filestore_close(struct filestore **take)
 {
-	struct filestore *s = *take;
-	*take = NULL;
+	struct filestore *s = CGN_TAKE_LIVE(take, FILESTORE_TAG);
 	if (s == NULL)
 		return;
-	CGN_LIVE(s, FILESTORE_TAG);
 	objects_close(&s->cfg.objects);
 	(void)pthread_mutex_destroy(&s->lock);
 	free(s->files);

@@ -56,15 +56,13 @@ CGN_RC objects_open(const struct objects_cfg *cfg, struct objects **out, struct 
 		return CGN_FAIL(err, NO_MEMORY, "out of memory");
 	CGN_TRY(fetch_open(&o->idle[0], err));
 	o->n_idle = 1;
-	*out = o;
-	o = NULL;
+	*out = CGN_TAKE(&o);
 	return CGN_OK;
 }
 
 void objects_close(struct objects **take)
 {
-	struct objects *o = *take;
-	*take = NULL;
+	struct objects *o = CGN_TAKE(take);
 	if (o == NULL)
 		return;
 	while (o->n_idle > 0)

@@ -47,11 +47,9 @@ CGN_RC gw_misfits_new(struct gw_misfits **out, struct cgn_err *err)
 
 void gw_misfits_free(struct gw_misfits **take)
 {
-	struct gw_misfits *f = *take;
-	*take = NULL;
+	struct gw_misfits *f = CGN_TAKE_LIVE(take, MISFITS_TAG);
 	if (f == NULL)
 		return;
-	CGN_LIVE(f, MISFITS_TAG);
 	f->tag = 0;
 	CGN_MUST(pthread_mutex_destroy(&f->lock) == 0);
 	free(f);

@@ -189,11 +189,9 @@ CGN_RC gw_peers_open(const struct config *cfg, struct gw_peers **out, struct cgn
 
 void gw_peers_close(struct gw_peers **take)
 {
-	struct gw_peers *all = *take;
-	*take = NULL;
+	struct gw_peers *all = CGN_TAKE_LIVE(take, PEERS_TAG);
 	if (all == NULL)
 		return;
-	CGN_LIVE(all, PEERS_TAG);
 	for (size_t i = 0; i < all->n; i++) {
 		tls_ctx_free(&all->v[i].tls);
 		tls_ctx_free(&all->v[i].gate);

@@ -51,8 +51,7 @@ struct gw_known *gw_known_new(const struct gw_peer *peer, const struct peer_summ
 
 void gw_known_unref(struct gw_known **take)
 {
-	struct gw_known *k = *take;
-	*take = NULL;
+	struct gw_known *k = CGN_TAKE(take);
 	if (k == NULL || atomic_fetch_sub_explicit(&k->refs, 1, memory_order_acq_rel) > 1)
 		return;
 	peer_set_unref(&k->set);
@@ -82,11 +81,9 @@ CGN_RC gw_summaries_new(struct gw_summaries **out, struct cgn_err *err)
 
 void gw_summaries_free(struct gw_summaries **take)
 {
-	struct gw_summaries *r = *take;
-	*take = NULL;
+	struct gw_summaries *r = CGN_TAKE_LIVE(take, SUMMARIES_TAG);
 	if (r == NULL)
 		return;
-	CGN_LIVE(r, SUMMARIES_TAG);
 	gw_known_unref(&r->known);
 	peer_journal_fini(&r->journal);
 	(void)pthread_mutex_destroy(&r->lock);

@@ -97,11 +97,9 @@ static void on_stop(struct cgn_loop *l, struct cgn_post *post)
 
 void picker_free(struct picker **take)
 {
-	struct picker *p = *take;
-	*take = NULL;
+	struct picker *p = CGN_TAKE_LIVE(take, PICKER_TAG);
 	if (p == NULL)
 		return;
-	CGN_LIVE(p, PICKER_TAG);
 	cgn_loop_post(p->loop, &p->stop, on_stop);
 	cgn_loop_join(p->loop);
 	picker_drop(p);

@@ -355,11 +355,9 @@ void gw_rules_ref(struct gw_rules *r)
 
 void gw_rules_unref(struct gw_rules **take)
 {
-	struct gw_rules *r = *take;
-	*take = NULL;
+	struct gw_rules *r = CGN_TAKE_LIVE(take, RULES_TAG);
 	if (r == NULL)
 		return;
-	CGN_LIVE(r, RULES_TAG);
 	if (atomic_fetch_sub_explicit(&r->refs, 1, memory_order_acq_rel) != 1)
 		return;
 	r->tag = 0;

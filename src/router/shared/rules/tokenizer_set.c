@@ -189,8 +189,7 @@ CGN_RC gw_tokenizer_set_load(const struct config_model *m, struct gw_tokenizer_s
 	k->tokenizer_from = cgn_arena_str(&k->arena, cgn_str_of(m->tokenizer));
 	CGN_TRY(tokenizer_file_load(k, m, err));
 	CGN_TRY(config_file_load(k, m, err));
-	*out = k;
-	k = NULL;
+	*out = CGN_TAKE(&k);
 	return CGN_OK;
 }
 
@@ -202,11 +201,9 @@ void gw_tokenizer_set_ref(struct gw_tokenizer_set *k)
 
 void gw_tokenizer_set_unref(struct gw_tokenizer_set **take)
 {
-	struct gw_tokenizer_set *k = *take;
-	*take = NULL;
+	struct gw_tokenizer_set *k = CGN_TAKE_LIVE(take, KIT_TAG);
 	if (k == NULL)
 		return;
-	CGN_LIVE(k, KIT_TAG);
 	if (atomic_fetch_sub_explicit(&k->refs, 1, memory_order_acq_rel) != 1)
 		return;
 	k->tag = 0;

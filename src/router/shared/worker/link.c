@@ -142,8 +142,7 @@ static void link_free_buried(struct cgn_grave *g)
 
 void gw_link_release(struct gw_worker *w, struct gw_link **take)
 {
-	struct gw_link *l = *take;
-	*take = NULL;
+	struct gw_link *l = CGN_TAKE(take);
 	CGN_LIVE(w, GW_WORKER_TAG);
 	CGN_LIVE(l, LINK_TAG);
 	CGN_MUST(l->calls > 0);

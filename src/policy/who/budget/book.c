@@ -92,7 +92,6 @@ struct budget_account *budget_book_make(struct budget_book *b, struct cgn_str na
 		return a;
 	if (name.n == 0 || name.n > BUDGET_NAME_MAX || b->n == BUDGET_ACCOUNTS)
 		return NULL;
-	table_put(&b->table, name_hash(name), (uint32_t)b->n);
 	if (b->n == b->cap)
 		book_grow(b);
 	table_put(&b->table, name_hash(name), (uint32_t)b->n);

@@ -79,7 +79,7 @@ _Noreturn void cgn_must_failed(const char *what, const char *where);
 		*(from) = NULL;                       \
 		taken_;                               \
 	})
-/* As CGN_TAKE. What was taken is NULL or an object with its tag. */
+/* As CGN_TAKE. Abort unless the pointer is NULL or its object has the tag |want|. */
 #define CGN_TAKE_LIVE(from, want)                                \
 	__extension__({                                          \
 		__typeof__(*(from)) live_ = CGN_TAKE(from);      \

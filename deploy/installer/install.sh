@@ -31,7 +31,7 @@ esac
 root='' units=''
 [ "$(id -u)" != 0 ] || root=1
 if [ -n "${CGN_PREFIX:-}" ]; then prefix=$CGN_PREFIX; elif [ -n "$root" ]; then prefix=/usr/local; else prefix=${HOME:?HOME is not set: set CGN_PREFIX}/.local; fi
-case $prefix in /*) ;; *) fail "CGN_PREFIX: $prefix is no absolute path" ;; esac
+case $prefix in /*) ;; *) fail "CGN_PREFIX: $prefix is not an absolute path" ;; esac
 list=$prefix/share/cognitora/installed
 case $root$prefix in 1/usr|1/usr/local|1/opt/*) units=1 ;; esac
 
@@ -90,7 +90,7 @@ if [ -z "$version" ]; then
 	fetch LATEST
 	version=$(head -n 1 "$work/LATEST")
 fi
-case $version in ''|*[!0-9A-Za-z.~+-]*) fail "'$version' is no version" ;; esac
+case $version in ''|*[!0-9A-Za-z.~+-]*) fail "'$version' is not a version" ;; esac
 name=cognitora-$version-$platform
 say "installing Cognitora $version for $platform into $prefix, from $base"
 fetch "$name.tar.gz"
@@ -108,7 +108,7 @@ want=$(awk -v f="$name.tar.gz" '$2 == f || $2 == "*" f { print $1 }' "$work/SHA2
 have=$(sha256sum "$work/$name.tar.gz" | cut -d' ' -f1)
 [ -n "$want" ] || fail "SHA256SUMS does not name $name.tar.gz: nothing was installed"
 [ "$want" = "$have" ] || fail "$name.tar.gz has the checksum $have, SHA256SUMS says $want: nothing was installed"
-tar -tzf "$work/$name.tar.gz" >"$work/names" 2>/dev/null || fail "$name.tar.gz is no archive: nothing was installed"
+tar -tzf "$work/$name.tar.gz" >"$work/names" 2>/dev/null || fail "$name.tar.gz is not an archive: nothing was installed"
 if grep -q -v -e "^$name/" "$work/names" || grep -q -e '\.\.' "$work/names"; then
 	fail "$name.tar.gz has files outside of $name/: nothing was installed"
 fi

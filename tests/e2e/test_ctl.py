@@ -414,7 +414,7 @@ def test_bench_pick_measures_each_phase_of_what_it_says():
 
 def test_bench_pick_refuses_what_it_can_not_measure():
     assert "--nodes takes" in refused(2, "bench", "pick", "--nodes", "0")
-    assert '"best" is no policy' in refused(2, "bench", "pick", "--policy", "best")
+    assert '"best" is not a policy' in refused(2, "bench", "pick", "--policy", "best")
     assert "--tokens" in refused(2, "bench", "pick", "--tokens", "100")
 
 

@@ -238,7 +238,7 @@ def test_shadows_live_and_sampled(cluster):
         assert cluster.chat("hello", max_tokens=1).status == 200
     assert cluster.metric("cgn_shadow_decisions_total", policy="random") == pytest.approx(10, abs=1)
     bad = cluster.run("bad", "cgn-router", "--check", "--config", cluster.config("bad", {"router": {"shadow": ["best"]}}))
-    assert bad.wait() == 3 and '"best" is no policy; they are kv, weighted' in bad.log()
+    assert bad.wait() == 3 and '"best" is not a policy; they are kv, weighted' in bad.log()
 
 
 def test_a_request_that_waited_shows_why(cluster):

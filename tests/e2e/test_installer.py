@@ -163,7 +163,7 @@ def test_programs_that_do_not_run_here(tmp_path):
 
 
 @pytest.mark.parametrize("env, words", [
-    ({"CGN_VERSION": "../1"}, ["is no version"]), ({"CGN_PREFIX": "relative"}, ["absolute"]), ({"CGN_BASE_URL": "ftp://x"}, ["ftp://x", "https://"]),
+    ({"CGN_VERSION": "../1"}, ["is not a version"]), ({"CGN_PREFIX": "relative"}, ["absolute"]), ({"CGN_BASE_URL": "ftp://x"}, ["ftp://x", "https://"]),
     ({"CGN_BASE_URL": "http://127.0.0.1:9"}, ["http://127.0.0.1:9/LATEST", "cannot be fetched"])])
 def test_bad_settings(tmp_path, env, words):
     refused(install(tmp_path, **env), tmp_path, *words)

@@ -62,7 +62,7 @@ def test_it_is_shown_and_changed_and_outlives_a_restart(cluster):
 
 
 @pytest.mark.parametrize("args, said", [
-    (["--policy", "fastest"], '"fastest" is no policy; they are kv, weighted, predicted, round_robin, random, least_loaded, power_of_two, session'),
+    (["--policy", "fastest"], '"fastest" is not a policy; they are kv, weighted, predicted, round_robin, random, least_loaded, power_of_two, session'),
     (["--weights", "kv=0.9"], "are 1.35 together: they must be 1"),
     (["--weights", "kv=1.5,load=-0.5"], "the weight kv is 1.5: weights are from 0 to 1"),
     (["--weights", "kv=much"], 'the weight kv is "much": it must be a number'),

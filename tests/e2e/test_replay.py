@@ -160,7 +160,7 @@ def test_bad_traces_and_flags(tmp_path):
         assert str(trace) in said and says in said, said
     trace.write_text(line(0, 9, 1, [1]))
     assert "they are kv, weighted, predicted" in refused(2, "bench", "replay", trace, "--policy", "kv,best")
-    assert '"" is no policy' in refused(2, "bench", "replay", trace, "--policy", "kv,,random")
+    assert '"" is not a policy' in refused(2, "bench", "replay", trace, "--policy", "kv,,random")
     assert "--nodes takes" in refused(2, "bench", "replay", trace, "--nodes", "0")
     assert "--speed takes a number from" in refused(2, "bench", "replay", trace, "--speed", "0")
     assert "--caches takes" in refused(2, "bench", "replay", trace, "--caches", "1,x")

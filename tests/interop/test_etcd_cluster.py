@@ -259,10 +259,10 @@ def test_a_policy_is_everyones(world):
     assert {p["weights_from"] for p in policies(world)} == {"configuration"}
 
     world.etcd.ctl("put", key, '{"policy": "sesion"}')
-    until(lambda: all('"sesion" is no policy' in p["trouble"] for p in policies(world)), "both refuse it")
+    until(lambda: all('"sesion" is not a policy' in p["trouble"] for p in policies(world)), "both refuse it")
     both(world, "session")  # the last valid one stays
     refused = world.second.events("router.policy_refused")[-1]
-    assert refused["where"] == key and '"sesion" is no policy' in refused["why"]
+    assert refused["where"] == key and '"sesion" is not a policy' in refused["why"]
     world.everybody_serves()
 
     world.etcd.kill()

@@ -56,7 +56,7 @@ static CGN_RC weights_read(struct json_val v, struct route_weights *out, struct 
 {
 	struct json_val w[WEIGHTS];
 	if (v.type != JSON_OBJECT)
-		return CGN_FAIL(err, INVALID, "\"weights\" is no object of kv, load, power and capacity");
+		return CGN_FAIL(err, INVALID, "\"weights\" is not an object of kv, load, power and capacity");
 	CGN_TRY(members_check(v, names, WEIGHTS, "\"weights\"", err));
 	json_pick(v, names, WEIGHTS, w);
 	for (size_t i = 0; i < WEIGHTS; i++)
@@ -71,10 +71,10 @@ static CGN_RC policy_read(struct json_val v, enum route_policy *out, struct cgn_
 	char room[128];
 	struct cgn_buf name = cgn_buf_over(room, sizeof room);
 	if (v.type != JSON_STRING)
-		return CGN_FAIL(err, INVALID, "\"policy\" is no string");
+		return CGN_FAIL(err, INVALID, "\"policy\" is not a string");
 	json_str_to(v, &name);
 	if (name.bad)
-		return CGN_FAIL(err, INVALID, "\"policy\" is no name of a policy: it is too long");
+		return CGN_FAIL(err, INVALID, "\"policy\" is too long for the name of a policy");
 	return route_document_policy(cgn_buf_view(&name), out, err);
 }
 
@@ -85,7 +85,7 @@ static CGN_RC document_read(struct cgn_str text, struct route_document *out, str
 	struct route_document d = {.has_policy = false};
 	CGN_TRY(json_parse(text, &doc, NULL, err));
 	if (doc.type != JSON_OBJECT)
-		return CGN_FAIL(err, INVALID, "it is no JSON object");
+		return CGN_FAIL(err, INVALID, "it is not a JSON object");
 	CGN_TRY(members_check(doc, members, CGN_COUNT(members), "the document", err));
 	json_pick(doc, members, CGN_COUNT(members), v);
 	d.has_policy = v[0].raw.p != NULL;
@@ -135,7 +135,7 @@ CGN_RC route_document_policy(struct cgn_str name, enum route_policy *out, struct
 		return CGN_OK;
 	for (size_t i = 0; i < ROUTE_POLICIES; i++)
 		cgn_buf_fmt(&all, ", %s", route_policy_text((enum route_policy)i));
-	return CGN_FAIL(err, INVALID, "\"%.*s\" is no policy; they are kv%s",
+	return CGN_FAIL(err, INVALID, "\"%.*s\" is not a policy; they are kv%s",
 		(int)(name.n < 64 ? name.n : 64), name.p, cgn_buf_z(&all));
 }
 

@@ -180,9 +180,7 @@ static void loading_step(struct swap *s, struct engine *e)
 
 static bool is_able_to_sleep(const struct engine *e)
 {
-	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf unused = {0};
-	return !e->ondemand.cannot_sleep &&
-		engine_change_ask(e->ops->kind, ENGINE_SLEEP, CGN_STR(""), CGN_STR(""), &unused) != NULL;
+	return !e->ondemand.cannot_sleep && e->ops->changes != NULL;
 }
 
 static void unload_begin(struct swap *s, struct engine *e)

@@ -36,8 +36,7 @@ static void rest_told(const struct wanted *w, struct engine *e)
 
 static void adapters_told(const struct wanted *w, struct engine *e)
 {
-	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf unused = {0};
-	if (engine_change_ask(e->ops->kind, ENGINE_LORA_LOAD, CGN_STR(""), CGN_STR(""), &unused) == NULL)
+	if (e->ops->changes == NULL)
 		return;
 	for (size_t i = 0; i < w->doc->n_models; i++) {
 		const Cognitora__V1__WantedModel *m = w->doc->models[i];

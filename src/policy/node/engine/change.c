@@ -2,32 +2,20 @@
 #include "policy/node/engine/change.h"
 #include "base/json/json.h"
 
-static const struct change_row {
-	int kind;
-	const char *paths[ENGINE_CHANGES]; /* In the order of enum engine_change */
-} rows[] = {
-	{ENGINE_VLLM, {"/v1/load_lora_adapter", "/v1/unload_lora_adapter", "/sleep?level=1", "/wake_up"}},
-	{ENGINE_SGLANG,
-		{"/load_lora_adapter", "/unload_lora_adapter", "/release_memory_occupation",
-			"/resume_memory_occupation"}},
-};
-
 const char *engine_change_ask(int kind, enum engine_change what, struct cgn_str name, struct cgn_str path,
 	struct cgn_buf *body)
 {
-	for (size_t i = 0; i < CGN_COUNT(rows); i++) {
-		if (rows[i].kind != kind)
-			continue;
-		struct json_out j = json_out_to(body);
-		json_open(&j, '{');
-		if (what == ENGINE_LORA_LOAD || what == ENGINE_LORA_UNLOAD)
-			json_key_str(&j, "lora_name", name);
-		if (what == ENGINE_LORA_LOAD)
-			json_key_str(&j, "lora_path", path);
-		json_close(&j, '}');
-		return rows[i].paths[what];
-	}
-	return NULL;
+	const char *const *changes = engine_ops_of(kind)->changes;
+	if (changes == NULL)
+		return NULL;
+	struct json_out j = json_out_to(body);
+	json_open(&j, '{');
+	if (what == ENGINE_LORA_LOAD || what == ENGINE_LORA_UNLOAD)
+		json_key_str(&j, "lora_name", name);
+	if (what == ENGINE_LORA_LOAD)
+		json_key_str(&j, "lora_path", path);
+	json_close(&j, '}');
+	return changes[what];
 }
 
 bool engine_change_is_unknown(struct cgn_str name, int status, struct cgn_str answer)

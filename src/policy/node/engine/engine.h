@@ -114,6 +114,10 @@ struct engine_ops {
 	/* Resume dialects of this kind; engine.resume names one of several, or none */
 	const struct engine_resume *resumes;
 	size_t n_resumes;
+	/* A managed engine publishes KV events, and binds endpoints for them */
+	bool publishes;
+	/* Paths of the changes that a running engine makes, by enum engine_change (change.h); NULL: it makes none */
+	const char *const *changes;
 };
 const struct engine_ops *engine_ops_of(int kind); /* Never NULL for a kind of the configuration */
 /* |kind|: as in the node's description. NULL: unknown to this version. */

@@ -30,7 +30,7 @@ static void endpoints_choose(unsigned port, const char *prefix, struct cgn_arena
 CGN_RC engine_events_of(const struct config_engine *e, unsigned port, const char *prefix, struct cgn_arena *a,
 	struct engine_events *out, struct cgn_err *err)
 {
-	bool publishes = e->managed && (e->kind == ENGINE_VLLM || e->kind == ENGINE_SGLANG);
+	bool publishes = e->managed && engine_ops_of(e->kind)->publishes;
 	*out = (struct engine_events){.ranks = publishes && e->dp > 1 ? e->dp : e->kv_events_ranks};
 	if (e->kv_events != NULL && strcmp(e->kv_events, "none") == 0)
 		return CGN_OK;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* sglang: SGLang's server. */
+#include "policy/node/engine/change.h"
 #include "policy/node/engine/engine_priv.h"
 #include "policy/node/engine/prom.h"
 
@@ -113,6 +114,9 @@ static const struct engine_resume sglang_resumes[] = {
 	{.name = "sglang", .shape = ENGINE_RESUME_CONTINUE, .text_default = 16},
 };
 
+static const char *const sglang_changes[ENGINE_CHANGES] = {"/load_lora_adapter", "/unload_lora_adapter",
+	"/release_memory_occupation", "/resume_memory_occupation"};
+
 /* /v1/messages and /v1/embeddings know no salt. */
 static const char *const sglang_natives[] = {"/generate", "/encode", "/classify", "/rerank", "/score", NULL};
 
@@ -137,4 +141,6 @@ const struct engine_ops engine_sglang = {
 	.adapter_after_base = true,
 	.resumes = sglang_resumes,
 	.n_resumes = CGN_COUNT(sglang_resumes),
+	.publishes = true,
+	.changes = sglang_changes,
 };

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* vllm: the command line of `vllm serve`, and what the engine is asked for. */
+#include "policy/node/engine/change.h"
 #include "policy/node/engine/engine_priv.h"
 
 #define SIDE_CHANNEL_PORT 5600
@@ -189,6 +190,9 @@ static const struct engine_resume vllm_resumes[] = {
 	{.name = "vllm", .shape = ENGINE_RESUME_CONTINUE, .text_default = 16},
 };
 
+static const char *const vllm_changes[ENGINE_CHANGES] = {"/v1/load_lora_adapter", "/v1/unload_lora_adapter",
+	"/sleep?level=1", "/wake_up"};
+
 static const char *const vllm_lacks[] = {"/v1/images/generations", "/v1/images/edits",
 	"/v1/images/variations", "/v1/moderations", "/v1/audio/speech", NULL};
 
@@ -222,4 +226,6 @@ const struct engine_ops engine_vllm = {
 	.tokens = &engine_tokens_vllm,
 	.resumes = vllm_resumes,
 	.n_resumes = CGN_COUNT(vllm_resumes),
+	.publishes = true,
+	.changes = vllm_changes,
 };

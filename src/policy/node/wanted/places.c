@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "policy/node/engine/change.h"
+#include "policy/node/engine/engine.h"
 #include "policy/node/wanted/wanted.h"
 
 /* ---- able nodes ---- */
@@ -12,12 +12,11 @@ static bool is_served(const Cognitora__V1__Engine *e, const char *name)
 	return false;
 }
 
-static bool loads_adapters(const Cognitora__V1__Engine *e)
+/* Does the engine load adapters, and sleep, while it runs? */
+static bool engine_changes(const Cognitora__V1__Engine *e)
 {
 	const struct engine_ops *ops = engine_ops_named(cgn_str_of(e->kind));
-	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf unused = {0};
-	return ops != NULL &&
-		engine_change_ask(ops->kind, ENGINE_LORA_LOAD, CGN_STR(""), CGN_STR(""), &unused) != NULL;
+	return ops != NULL && ops->changes != NULL;
 }
 
 CGN_RC wanted_able(const Cognitora__V1__Node *n, const char *base, struct cgn_err *err)
@@ -26,7 +25,7 @@ CGN_RC wanted_able(const Cognitora__V1__Node *n, const char *base, struct cgn_er
 	for (size_t i = 0; i < n->n_engines; i++) {
 		if (!is_served(n->engines[i], base))
 			continue;
-		if (loads_adapters(n->engines[i]))
+		if (engine_changes(n->engines[i]))
 			return CGN_OK;
 		unable = n->engines[i];
 	}
@@ -35,14 +34,6 @@ CGN_RC wanted_able(const Cognitora__V1__Node *n, const char *base, struct cgn_er
 			"engine %s is of kind %s, which loads no LoRA adapters while it runs (vllm and sglang do)",
 			unable->name, unable->kind);
 	return CGN_FAIL(err, UNSUPPORTED, "none of its engines serves the base model \"%.200s\"", base);
-}
-
-static bool engine_sleeps(const Cognitora__V1__Engine *e)
-{
-	const struct engine_ops *ops = engine_ops_named(cgn_str_of(e->kind));
-	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf unused = {0};
-	return ops != NULL &&
-		engine_change_ask(ops->kind, ENGINE_SLEEP, CGN_STR(""), CGN_STR(""), &unused) != NULL;
 }
 
 static bool is_adapter(const Cognitora__V1__Engine *e, const char *name)
@@ -70,7 +61,7 @@ CGN_RC wanted_able_own(const Cognitora__V1__Node *n, const char *name, Cognitora
 	if (state == COGNITORA__V1__WANTED_STATE__WANTED_UNLOADED && !e->managed)
 		return CGN_FAIL(err, UNSUPPORTED,
 			"its agent does not manage engine %s: stop it where it was started", e->name);
-	if (state == COGNITORA__V1__WANTED_STATE__WANTED_ASLEEP && !engine_sleeps(e))
+	if (state == COGNITORA__V1__WANTED_STATE__WANTED_ASLEEP && !engine_changes(e))
 		return CGN_FAIL(err, UNSUPPORTED,
 			"engine %s is of kind %s, which cannot sleep (vllm and sglang can)", e->name,
 			e->kind);

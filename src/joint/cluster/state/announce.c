@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "base/log/log.h"
-#include "joint/cluster/state/state_priv.h"
+#include "joint/cluster/state/announce_priv.h"
 
 #define LEAVE_TIMEOUT (2 * CGN_SEC)
 #define BACKOFF_LAST  (3 * CGN_SEC)

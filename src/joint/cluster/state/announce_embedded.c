@@ -6,7 +6,7 @@
 #include "base/pb/pb.h"
 #include "io/net/tls/tls.h"
 #include "io/wire/grpc/grpc.h"
-#include "joint/cluster/state/state_priv.h"
+#include "joint/cluster/state/announce_priv.h"
 
 #define ANNOUNCE_TIMEOUT (5 * CGN_SEC)
 

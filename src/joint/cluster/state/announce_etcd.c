@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "io/wire/etcd/etcd.h"
-#include "joint/cluster/state/state_priv.h"
+#include "joint/cluster/state/announce_priv.h"
 
 struct registration {
 	struct etcd *etcd;

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "base/log/log.h"
-#include "joint/cluster/state/state_priv.h"
+#include "joint/cluster/state/files_priv.h"
 
 #define BEGUN_MOST (10 * CGN_SEC) /* Agents see at once that a router ended, and look for it again. */
 

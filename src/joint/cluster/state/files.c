@@ -7,7 +7,7 @@
 
 #include "base/log/log.h"
 #include "io/os/disk/disk.h"
-#include "joint/cluster/state/state_priv.h"
+#include "joint/cluster/state/files_priv.h"
 
 #define CORDONS_MAX_BYTES ((size_t)1024 * 1024)
 

@@ -3,7 +3,7 @@
  * wait for its end, and are refused if they were computed from what it replaced. */
 #include "base/log/log.h"
 #include "io/os/disk/disk.h"
-#include "joint/cluster/state/state_priv.h"
+#include "joint/cluster/state/files_priv.h"
 
 /* Log that a document's file is empty or cannot be read. Return false in the second case. */
 static bool read_judge(const char *file, enum state_document d, cgn_rc rc, const struct cgn_err *why,

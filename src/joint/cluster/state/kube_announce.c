@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/log/log.h"
+#include "joint/cluster/state/announce_priv.h"
 #include "joint/cluster/state/kube_priv.h"
 
 struct kube_registration {

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* state, inside: a backend of routers, of agents, of block stores. Each has private state (|own|) behind its ops. */
+/* state, inside: a backend of routers. It has private state (|own|) behind its ops, as those of agents (announce_priv.h)
+ * and of block stores (stores_priv.h) have. */
 #pragma once
-#include <sys/types.h>
-
 #include "base/core/buf.h"
 #include "base/core/list.h"
-#include "io/os/loop/backoff.h"
 #include "joint/cluster/state/documents_priv.h"
 #include "joint/cluster/state/roster_priv.h"
 #include "joint/cluster/state/state.h"
@@ -30,7 +28,6 @@ static inline bool state_source_changed(struct state_source *s, bool answers, st
 	return true;
 }
 
-/* ---- routers ---- */
 #define STATE_WATCH_TAG 0x57a7e001U
 
 /* A request of an operator: a cordon (|id|), or another |document| (|text|). */
@@ -141,33 +138,6 @@ void state_members_recall(struct state_watch *s);
 /* A node, a cordon or the policy changed: the file is written soon. */
 void state_members_changed(struct state_watch *s);
 
-/* ---- files.c: cordons and documents in cluster.state_dir, for backends without a store ---- */
-struct state_files {
-	struct state_watch *s;
-	struct statefile *cordons;
-	bool telling; /* the cordons of a write are being reported; one that comes meanwhile waits */
-	struct document_file {
-		struct state_files *f;
-		struct statefile *file;
-		struct state_request *rq; /* the change that is being written; NULL: none */
-	} documents[STATE_DOCUMENTS];
-};
-/* Read all files. Logs a warning when they cannot be written, or are another router's. */
-CGN_RC state_files_open(struct state_files *f, struct state_watch *s, const struct config *cfg,
-	struct cgn_err *err);
-void state_files_close(struct state_files *f);
-/* May this router write them? When the place was another router's until now, read them again first. */
-bool state_files_hold(struct state_files *f, struct state_watch *s, struct cgn_err *err);
-void state_files_cordon(struct state_files *f, struct state_watch *s, struct state_request *rq);
-void state_files_failed(struct state_request *rq, const struct cgn_err *why); /* sets |rq|->err */
-
-/* ---- files_documents.c ---- */
-/* A change is refused with CGN_CONFLICT if another one was stored since the document was read. |rq| is ready when the
- * change is on the disk, or failed. */
-void state_files_put(struct state_files *f, struct state_watch *s, struct state_request *rq);
-/* Append the file to |out|; no file: nothing. False: it cannot be read, and that is logged. */
-bool state_document_read(const char *file, enum state_document d, struct cgn_buf *out);
-
 /* ---- for all backends in etcd ---- */
 CGN_RC state_etcd_new(struct cgn_loop *l, const struct config *cfg, struct etcd **out, struct cgn_err *err);
 CGN_RC state_etcd_prefix(const struct config *cfg, char *out, size_t cap, struct cgn_err *err);
@@ -177,70 +147,5 @@ static inline bool state_is_shared(const struct config *cfg)
 	return cfg->cluster.state_backend == STATE_ETCD || cfg->cluster.state_backend == STATE_KUBERNETES;
 }
 CGN_RC state_cluster_check(const struct config *cfg, struct cgn_err *err); /* cluster.name */
-
-/* ---- agents ---- */
-#define STATE_ANNOUNCE_TAG 0x57a7e002U
-struct announce_backend {
-	CGN_RC (*open)(struct state_announce *a, const struct config *cfg,
-		struct cgn_err *err);           /* sets a->own */
-	void (*send)(struct state_announce *a); /* the node is new or changed, or the timer fired */
-	void (*leave)(
-		struct state_announce *a); /* leads to announce_left; not called before the first update */
-	void (*close)(struct state_announce *a); /* frees a->own; also after a failed open */
-	CGN_RC (*reload_tls)(struct state_announce *a, struct cgn_err *err); /* NULL: no certificates */
-};
-extern const struct announce_backend announce_embedded, announce_static, announce_etcd, announce_kubernetes;
-
-struct state_announce {
-	uint32_t tag;
-	struct state_source source;
-	bool changed, leaving; /* |changed|: |node| was not sent yet */
-	struct cgn_loop *loop;
-	struct telemetry *telemetry;
-	const struct announce_backend *backend;
-	void *own; /* the backend's */
-	const struct state_announce_ops *ops;
-	void *user;
-	Cognitora__V1__Node *node; /* NULL before the first update */
-	struct cgn_hook turn;
-	struct cgn_timer timer; /* the next send; when leaving: the deadline */
-	struct cgn_backoff backoff;
-	char cluster[72];
-	void (*left)(void *arg);
-	void *left_arg;
-};
-void announce_ok(struct state_announce *a); /* the registration stands */
-/* The registration cannot be renewed: log why, once per outage. */
-void announce_trouble(struct state_announce *a, const struct cgn_err *why);
-void announce_retry(struct state_announce *a,
-	const struct cgn_err *why); /* the same, and send after the backoff */
-void announce_left(struct state_announce *a);
 /* Fail with CGN_CONFLICT: another agent has the id. */
 CGN_RC state_id_taken(const char *id, const char *address, struct cgn_err *err);
-
-/* ---- block stores ---- */
-#define STATE_STORES_TAG 0x57a7e003U
-struct stores_backend {
-	CGN_RC (*open)(struct state_stores *s, const struct config *cfg,
-		struct cgn_err *err);          /* sets s->own */
-	void (*close)(struct state_stores *s); /* frees s->own; also after a failed open */
-	CGN_RC (*reload_tls)(struct state_stores *s, struct cgn_err *err);
-};
-extern const struct stores_backend stores_router;
-
-struct state_stores {
-	uint32_t tag;
-	struct state_source source;
-	bool changed; /* by the answer that is being read */
-	struct cgn_loop *loop;
-	struct telemetry *telemetry;
-	const struct stores_backend *backend;
-	void *own; /* the backend's */
-	const struct state_stores_ops *ops;
-	void *user;
-	struct roster known; /* nodes with nothing but an id and a store */
-};
-/* For backends: reports of stores. Tell the owner of a change. */
-void stores_seen(struct state_stores *s, const char *id, Cognitora__V1__KvStore *kv);
-void stores_gone(struct state_stores *s, struct roster_entry *e);
-void stores_connected(struct state_stores *s, bool yes, const char *source, const char *why);

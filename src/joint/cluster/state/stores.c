@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "base/log/log.h"
-#include "joint/cluster/state/state_priv.h"
+#include "joint/cluster/state/stores_priv.h"
 
 /* ---- known stores ---- */
 

@@ -5,8 +5,9 @@
 #include "base/log/log.h"
 #include "base/pb/pb.h"
 #include "io/net/tls/tls.h"
+#include "io/os/loop/backoff.h"
 #include "io/wire/grpc/grpc.h"
-#include "joint/cluster/state/state_priv.h"
+#include "joint/cluster/state/stores_priv.h"
 
 #define ASK_TIMEOUT (5 * CGN_SEC)
 

@@ -14,8 +14,8 @@ bool pools_exist(const struct replay *r)
 
 static void moving_insert(struct replay *r, struct replay_flight *f)
 {
-	struct cgn_link *at = r->moving.prev;
-	while (at != &r->moving && flight_of(at)->arrives > f->arrives)
+	struct cgn_link *at = r->flights.moving.prev;
+	while (at != &r->flights.moving && flight_of(at)->arrives > f->arrives)
 		at = at->prev;
 	cgn_list_drop(&f->link);
 	cgn_list_push_front(at, &f->link); /* Behind |at|. */
@@ -57,27 +57,27 @@ void pools_prompt_done(struct replay *r, struct replay_flight *f)
 {
 	chooser_release(r->chooser, &f->ticket, r->now);
 	cgn_list_drop(&f->link);
-	cgn_list_push(&r->computed, &f->link);
+	cgn_list_push(&r->flights.computed, &f->link);
 	pools_serve(r);
 }
 
 void pools_serve(struct replay *r)
 {
 	struct cgn_link *l;
-	while ((l = cgn_list_first(&r->computed)) != NULL && decode_place(r, flight_of(l)))
+	while ((l = cgn_list_first(&r->flights.computed)) != NULL && decode_place(r, flight_of(l)))
 		;
 }
 
 cgn_nsec pools_next(const struct replay *r)
 {
-	return cgn_list_empty(&r->moving) ? UINT64_MAX : flight_of(r->moving.next)->arrives;
+	return cgn_list_empty(&r->flights.moving) ? UINT64_MAX : flight_of(r->flights.moving.next)->arrives;
 }
 
 void pools_arrive(struct replay *r)
 {
-	struct replay_flight *f = flight_of(r->moving.next);
+	struct replay_flight *f = flight_of(r->flights.moving.next);
 	const struct chooser_ask ask = replay_ask(r, f->call.request);
 	cgn_list_drop(&f->link);
-	cgn_list_push(&r->flights, &f->link);
+	cgn_list_push(&r->flights.open, &f->link);
 	replay_submit(r, f, (uint32_t)ask.blocks);
 }

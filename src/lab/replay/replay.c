@@ -159,7 +159,7 @@ bool replay_send(struct replay *r, const struct replay_call *c, const struct rep
 		return true;
 	}
 	*f = draft;
-	cgn_list_push(&r->flights, &f->link);
+	cgn_list_push(&r->flights.open, &f->link);
 	chooser_book(r->chooser, &ask, &pick, &f->ticket);
 	f->node = f->prefill_node = replay_node_of(r, f->ticket.slot);
 	r->result->expected_blocks += f->ticket.held;
@@ -418,19 +418,19 @@ static void flights_end(struct replay *r, struct cgn_link *list)
 
 CGN_RC replay_open(struct replay *r, struct cgn_err *err)
 {
-	cgn_list_init(&r->flights);
+	cgn_list_init(&r->flights.open);
 	cgn_list_init(&r->decided);
-	cgn_list_init(&r->computed);
-	cgn_list_init(&r->moving);
+	cgn_list_init(&r->flights.computed);
+	cgn_list_init(&r->flights.moving);
 	CGN_TRY(check_settings(r->trace, r->cfg, err));
 	return prepare_replay(r, err);
 }
 
 void replay_close(struct replay *r)
 {
-	flights_end(r, &r->flights);
-	flights_end(r, &r->computed);
-	flights_end(r, &r->moving);
+	flights_end(r, &r->flights.open);
+	flights_end(r, &r->flights.computed);
+	flights_end(r, &r->flights.moving);
 	waiting_close(r);
 	chooser_free(&r->chooser);
 	hotprefix_free(&r->hotprefix);

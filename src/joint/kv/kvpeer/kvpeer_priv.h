@@ -12,6 +12,7 @@
 #include "base/core/list.h"
 #include "io/os/loop/backoff.h"
 #include "joint/kv/kvpeer/kvpeer.h"
+#include "joint/kv/kvpeer/site_priv.h"
 #include "policy/kv/kvframe/kvframe.h"
 #include "policy/kv/kvindex/kvindex.h"
 
@@ -42,19 +43,6 @@ enum kvpeer_code {
 struct kvpeer_name {
 	struct kvpeer_name *next;
 	char z[];
-};
-
-#define KVPEER_HERE BLOCK_SITES /* kvpeer_site.index of this site */
-struct kvpeer_site {
-	unsigned index;   /* place in kvpeer_cfg.sites */
-	const char *name; /* NULL: this site */
-	bool listens;
-	struct quic_endpoint *ep;
-	const char *peer_name; /* verified in certificates of peers; NULL: their address */
-	/* Added to the instances that peers name: a site cannot pass for a store of another one. */
-	uint64_t salt;
-	size_t guests;
-	uint64_t bytes_in, bytes_out, withheld[KVSITE_WHYS];
 };
 
 /* The part of a peer that threads in kvpeer_has read. */
@@ -175,27 +163,10 @@ void kvpeer_peer_lost(struct kvpeer_peer *p, enum kvpeer_code code, const struct
 void kvpeer_peer_ready(struct kvpeer_peer *p);
 
 /* site.c */
-/* Open the endpoints: that of this site, and of each other one. */
-CGN_RC kvpeer_sites_open(struct kvpeer *kp, const struct kvpeer_cfg *cfg, quic_accept_fn *on_accept,
-	struct cgn_err *err);
-void kvpeer_sites_close(struct kvpeer *kp);
 static inline struct kvpeer_site *kvpeer_site_here(struct kvpeer *kp)
 {
 	return &kp->site[KVPEER_HERE];
 }
-/* Is it this store's own site? */
-static inline bool kvpeer_is_here(const struct kvpeer_site *s)
-{
-	return s->index == KVPEER_HERE;
-}
-struct kvpeer_site *kvpeer_site_of(struct kvpeer *kp, const struct quic_conn *c); /* |c| was accepted */
-/* May the site have a block? Counts blocks that it must not have. */
-bool kvpeer_site_may(struct kvpeer *kp, struct kvpeer_site *s, struct block_leave leave);
-/* May a block that the site sent be stored? */
-bool kvpeer_site_takes_in(const struct kvpeer *kp, const struct kvpeer_site *s, struct cgn_str tenant,
-	struct cgn_str model);
-/* Count bytes of blocks: from a peer (|in|) or to it. */
-void kvpeer_site_count(struct kvpeer *kp, struct kvpeer_site *s, bool in, uint64_t bytes);
 
 /* find.c */
 /* Forget the peer's blocks. */

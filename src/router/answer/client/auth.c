@@ -123,12 +123,12 @@ static const struct passing_route *extra_find(const struct gw_req *r, struct cgn
 	char allow[ALLOW_MAX])
 {
 	const struct gw_rules *rules = r->w->rules;
-	for (size_t i = 0; i < rules->n_extra_routes; i++) {
-		if (!passing_path_matches(path, rules->extra_routes[i].path))
+	for (size_t i = 0; i < rules->pass.n_routes; i++) {
+		if (!passing_path_matches(path, rules->pass.routes[i].path))
 			continue;
-		if (method_matches(r->client.method, rules->extra_routes[i].method))
-			return &rules->extra_routes[i];
-		allow_add(allow, rules->extra_routes[i].method);
+		if (method_matches(r->client.method, rules->pass.routes[i].method))
+			return &rules->pass.routes[i];
+		allow_add(allow, rules->pass.routes[i].method);
 	}
 	return NULL;
 }

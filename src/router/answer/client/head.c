@@ -39,8 +39,8 @@ static bool is_forwarded(const struct gw_rules *rules, struct cgn_str name)
 	for (size_t i = 0; i < CGN_COUNT(names); i++)
 		if (cgn_str_is(name, names[i]))
 			return true;
-	for (size_t i = 0; i < rules->n_pass_headers; i++)
-		if (cgn_str_eq(name, rules->pass_headers[i]))
+	for (size_t i = 0; i < rules->pass.n_headers; i++)
+		if (cgn_str_eq(name, rules->pass.headers[i]))
 			return true;
 	/* The organization and project belong to the client's key, and the engine is asked with the operator's. */
 	bool account = cgn_str_is(name, "openai-organization") || cgn_str_is(name, "openai-project");

@@ -39,7 +39,7 @@ static enum gw_step model_unknown(struct gw_req *r, struct cgn_str asked)
 
 static bool is_in_time(const struct gw_req *r)
 {
-	return cgn_since(cgn_loop_now(r->w->loop), r->client.started) < r->w->rules->node_wait;
+	return cgn_since(cgn_loop_now(r->w->loop), r->client.started) < r->w->rules->queue.node_wait;
 }
 
 bool gw_body_awaits(const struct gw_req *r)
@@ -165,7 +165,7 @@ static bool model_read(struct gw_req *r, const struct gw_model **row)
 /* Begin the plan with room for as many attempts as the rules allow. False: out of memory, and refused. */
 static bool plan_open(struct gw_req *r)
 {
-	unsigned cap = PLAN_LEGS(r->w->rules->attempts);
+	unsigned cap = PLAN_LEGS(r->w->rules->retry.attempts);
 	struct plan_leg *legs = cgn_arena_get(&r->arena, cap * sizeof *legs);
 	if (legs == NULL)
 		(void)gw_plan_fail(r, &no_memory, "out of memory");

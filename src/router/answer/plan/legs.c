@@ -159,7 +159,7 @@ static const char *denied_text(const struct gw_req *r, const char *denied)
 {
 	if (strcmp(denied, "failed") == 0)
 		return "too many requests are repeated at the moment (router.retry.budget)";
-	if (plan_attempts(&r->plan.legs) >= r->w->rules->attempts)
+	if (plan_attempts(&r->plan.legs) >= r->w->rules->retry.attempts)
 		return "as many nodes were tried as may be (router.retry.attempts)";
 	return "no other node that can continue it is ready";
 }
@@ -183,14 +183,14 @@ static unsigned retry_bits(const struct gw_req *r, enum breaker_failure how)
 		!(how == BREAKER_STATUS && r->attempt.status == 503);
 	bool never =
 		r->client.retry_off || r->client.route->kind == GW_STORED; /* Another node cannot have it. */
-	return never || (r->client.once && begun) ? 0 : r->w->rules->retry_on;
+	return never || (r->client.once && begun) ? 0 : r->w->rules->retry.on;
 }
 
 enum gw_step gw_leg_ended(struct gw_req *r, const struct gw_leg_report *report)
 {
 	if (gw_away_is_on(r) && report->outcome.end == LEG_END_FAILED)
 		return gw_away_return(r, report->outcome.how == BREAKER_TIMEOUT ? "late" : "failed");
-	const struct plan_rules rules = {retry_bits(r, report->outcome.how), r->w->rules->attempts};
+	const struct plan_rules rules = {retry_bits(r, report->outcome.how), r->w->rules->retry.attempts};
 	const struct leg_outcome *o = &report->outcome;
 	const char *denied = "no_node";
 	struct plan_step step;

@@ -244,7 +244,7 @@ enum gw_step gw_prefill(struct gw_req *r)
 {
 	const struct gw_attempt *a = &r->attempt;
 	cgn_nsec waited = cgn_since(cgn_loop_now(r->w->loop), a->sent_at),
-		 limit = r->w->rules->first_byte_timeout;
+		 limit = r->w->rules->timeout.first_byte;
 	if (a->call.closed || a->call.why.code != CGN_FINE)
 		return prefill_closed(r);
 	if (waited >= limit)

@@ -72,7 +72,7 @@ static cgn_nsec ttft_budget(const struct gw_req *r)
 {
 	if (r->answer.head_sent)
 		return 0;
-	return r->client.first_byte_budget != 0 ? r->client.first_byte_budget : r->w->rules->ttft_slo;
+	return r->client.first_byte_budget != 0 ? r->client.first_byte_budget : r->w->rules->queue.ttft_slo;
 }
 
 /* ---- the ticket ---- */
@@ -256,7 +256,7 @@ static bool may_wait(const struct gw_req *r)
 {
 	/* A request of another cluster waits there, where its tenant's place in the queue is known. */
 	bool pinned = r->client.pin.n > 0 && !r->answer.head_sent;
-	return admission_of(r) != NULL && r->w->rules->max_queue > 0 && !pinned &&
+	return admission_of(r) != NULL && r->w->rules->queue.most > 0 && !pinned &&
 		r->client.from.peer == NULL;
 }
 
@@ -420,7 +420,7 @@ void gw_queue_enter(struct gw_req *r, enum route_verdict verdict)
 enum gw_step gw_queue(struct gw_req *r)
 {
 	struct gw_ticket *t = r->plan.ticket;
-	cgn_nsec now = cgn_loop_now(r->w->loop), until = r->plan.queued_at + r->w->rules->queue_timeout;
+	cgn_nsec now = cgn_loop_now(r->w->loop), until = r->plan.queued_at + r->w->rules->queue.timeout;
 	CGN_MUST(t != NULL);
 	if (t->seen == ADMISSION_ADMITTED) {
 		cgn_timer_cancel(&r->timer);

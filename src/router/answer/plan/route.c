@@ -158,7 +158,7 @@ static bool is_held_up(struct gw_req *r, const struct chooser_ask *ask)
 /* Return the pause before the next leg: doubled each time, with jitter against steps in unison. */
 static cgn_nsec backoff_delay(struct gw_req *r)
 {
-	cgn_nsec d = r->w->rules->retry_backoff;
+	cgn_nsec d = r->w->rules->retry.backoff;
 	for (uint32_t i = 2; i < plan_attempts(&r->plan.legs) && d < BACKOFF_MOST; i++)
 		d *= 2;
 	return (cgn_nsec)((double)(d < BACKOFF_MOST ? d : BACKOFF_MOST) * (0.5 + gw_random(r->w)));
@@ -167,7 +167,7 @@ static cgn_nsec backoff_delay(struct gw_req *r)
 static void budget_add(struct gw_req *r)
 {
 	if (!r->plan.budgeted)
-		retry_budget_add(&r->w->budget, r->w->rules->retry_budget);
+		retry_budget_add(&r->w->budget, r->w->rules->retry.budget);
 	r->plan.budgeted = true;
 }
 
@@ -205,7 +205,7 @@ static enum gw_step leg_place(struct gw_req *r, struct chooser_ask *ask, cgn_nse
 /* Two nodes may share the request: quote it before they are chosen. */
 static void pair_quote(struct gw_req *r, const struct chooser_ask *ask)
 {
-	if (!r->w->rules->route.disagg.enabled || !r->w->rules->quotes || r->plan.quoted != NULL ||
+	if (!r->w->rules->route.disagg.enabled || !r->w->rules->quote.on || r->plan.quoted != NULL ||
 		r->selecting != NULL)
 		return;
 	struct chooser_pick_result p = chooser_pick(r->w->chooser, ask);
@@ -263,7 +263,7 @@ enum gw_step gw_route(struct gw_req *r)
 		return STEP_AGAIN;
 	if (gw_select_only_picks(r))
 		return select_reply(r);
-	if (plan_attempts(&r->plan.legs) >= 2 && !r->plan.backed_off && r->w->rules->retry_backoff > 0) {
+	if (plan_attempts(&r->plan.legs) >= 2 && !r->plan.backed_off && r->w->rules->retry.backoff > 0) {
 		r->plan.backed_off = true;
 		return gw_park(r, WAIT_BACKOFF, backoff_delay(r));
 	}

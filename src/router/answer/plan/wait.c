@@ -176,7 +176,7 @@ static bool is_misfit(const struct gw_req *r)
 
 static cgn_nsec first_byte_limit(const struct gw_req *r)
 {
-	return gw_away_is_on(r) ? r->attempt.peer->first_byte_timeout : r->w->rules->first_byte_timeout;
+	return gw_away_is_on(r) ? r->attempt.peer->first_byte_timeout : r->w->rules->timeout.first_byte;
 }
 
 /* The end of a request at the agent says that the engine is dead; a request straight at the engine just waits. */

@@ -44,7 +44,7 @@ void gw_quotes_close(struct gw_quotes **take)
 
 bool gw_quotes_are_made(const struct gw_req *r)
 {
-	return r->w->rules->quotes && r->w->shared->quotes != NULL;
+	return r->w->rules->quote.on && r->w->shared->quotes != NULL;
 }
 
 /* ---- the guess ---- */
@@ -115,7 +115,7 @@ static void quote_fill(const struct gw_req *r, const struct chooser_ask *ask,
 	if (!waits && view_node_at(r->w->view, c->slot) != NULL)
 		q->node = view_node_at(r->w->view, c->slot)->id;
 	(void)pthread_mutex_lock(&all->lock);
-	quote_make(all->book, &key, &g, r->w->rules->quote_coverage, &q->quote);
+	quote_make(all->book, &key, &g, r->w->rules->quote.coverage, &q->quote);
 	(void)pthread_mutex_unlock(&all->lock);
 }
 
@@ -128,7 +128,7 @@ static struct gw_quoted *quote_new(struct gw_req *r, const struct chooser_ask *a
 	if (q == NULL)
 		return NULL;
 	q->state = state_of(p, waits);
-	q->coverage = r->w->rules->quote_coverage;
+	q->coverage = r->w->rules->quote.coverage;
 	for (unsigned f = 0; f < QUOTE_FIGURES; f++)
 		q->actual[f] = -1;
 	if (a != NULL && q->state != GW_QUOTE_READY)
@@ -165,7 +165,7 @@ void gw_quote_promise(struct gw_req *r, const struct chooser_ask *ask, const str
 {
 	struct gw_quotes *all = r->w->shared->quotes;
 	struct admission_forecast *f = &r->plan.ttft;
-	const double confidence = r->w->rules->deadline_confidence;
+	const double confidence = r->w->rules->quote.deadline_confidence;
 	if (!gw_quotes_are_made(r) || !(confidence > 0) || p->n == 0 || f->now == 0)
 		return;
 	gw_quote_note(r, ask, p, waits);

@@ -83,7 +83,7 @@ void gw_quote_json(const struct gw_req *r, struct json_out *j)
 	for (unsigned f = 0; f < QUOTE_FIGURES; f++)
 		figure_put(j, q, (enum quote_figure)f);
 	if (q->quote.known[QUOTE_COST])
-		json_key_z(j, "currency", r->w->rules->currency);
+		json_key_z(j, "currency", r->w->rules->price.currency);
 	if (q->state != GW_QUOTE_NO_NODE)
 		tokens_put(j, r, q);
 	json_close(j, '}');

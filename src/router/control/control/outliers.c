@@ -62,13 +62,13 @@ static void group_judge(struct router *r, const struct outlier_member *members, 
 		const struct cluster_node *node = r->members.cluster->by_slot[members[i].slot];
 		peers[i] = (struct outlier_peer){0};
 		recent_totals(r, members[i].slot, turn, &peers[i].recent);
-		if (outlier_fails(&peers[i].recent, r->published.rules->failure_share))
+		if (outlier_fails(&peers[i].recent, r->published.rules->outlier.failure_share))
 			router_breaker_step(r, node, BREAKER_TRIP, BREAKER_FOR_SHARE);
 		peers[i].out = breaker_state(node_breaker(r, members[i].slot), now) != BREAKER_CLOSED;
 	}
-	if (!r->published.rules->outliers)
+	if (!r->published.rules->outlier.on)
 		return;
-	outlier_judge(peers, n, r->published.rules->max_ejected, scratch);
+	outlier_judge(peers, n, r->published.rules->outlier.max_ejected, scratch);
 	for (size_t i = 0; i < n; i++)
 		if (peers[i].verdict != BREAKER_FOR_NOTHING)
 			router_breaker_step(r, r->members.cluster->by_slot[members[i].slot], BREAKER_TRIP,

@@ -19,7 +19,7 @@ static bool document_fill(enum proto_document_id id, struct router *r, const str
 		router_models_fill(r, t, message);
 		break;
 	case PROTO_DOCUMENT_QUEUE:
-		((Cognitora__V1__Queues *)message)->max_queue = r->published.rules->max_queue;
+		((Cognitora__V1__Queues *)message)->max_queue = r->published.rules->queue.most;
 		gw_admission_fill(r->shared.admission, t, message);
 		break;
 	case PROTO_DOCUMENT_SCALE:

@@ -52,7 +52,7 @@ bool router_usage_fill(struct router *r, const struct http_head *h, struct pb_tr
 	CGN_ON_EXIT(billing_report_free) struct billing_report *report = NULL;
 	uint64_t now = cgn_clock_wall_ms() / 1000 / HOUR_S;
 	struct billing_query q = {now - now % 24, now + 1, BILLING_BY_TENANT, BILLING_STEP_ALL,
-		r->published.rules->currency};
+		r->published.rules->price.currency};
 	struct cgn_err err;
 	bool csv = false;
 	if (!query_get(h, &q, &csv, reply))
@@ -121,7 +121,7 @@ static void tenant_fill(struct router *r, const struct gw_tenant *tenant, struct
 void router_tenants_fill(struct router *r, struct pb_tree *t, Cognitora__V1__Tenants *to)
 {
 	const struct gw_rules *rules = r->published.rules;
-	to->currency = pb_text(rules->currency);
+	to->currency = pb_text(rules->price.currency);
 	to->shared = r->store.set;
 	for (size_t i = 0; i < rules->n_tenants; i++)
 		tenant_fill(r, &rules->tenants[i], t, PB_ADD(t, to, tenants, tenant));

@@ -165,7 +165,7 @@ static bool is_pooled(const struct gw_req *r, char address[NET_ADDR_GROUP_MAX], 
 {
 	net_addr_group(r->client.peer, address);
 	const struct cgn_str key = cgn_str_of(r->identity.key_id != NULL ? r->identity.key_id : address);
-	if (r->w->rules->queue_policy != QUEUE_SESSIONS || !is_answer_asked(r) || !session_id_is_ok(key))
+	if (r->w->rules->queue.policy != QUEUE_SESSIONS || !is_answer_asked(r) || !session_id_is_ok(key))
 		return false;
 	*out = (struct session_name){r->identity.tenant, key, SESSION_FROM_KEY};
 	return true;

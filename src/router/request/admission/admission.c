@@ -102,8 +102,8 @@ void gw_admission_on_room(struct cgn_loop *loop, struct cgn_post *p)
 
 static struct admission_rules admission_rules_of(const struct gw_rules *rules)
 {
-	return (struct admission_rules){rules->queue_policy, rules->max_queue, rules->route.max_inflight,
-		rules->node_wait, rules->route.disagg.enabled};
+	return (struct admission_rules){rules->queue.policy, rules->queue.most, rules->route.max_inflight,
+		rules->queue.node_wait, rules->route.disagg.enabled};
 }
 
 struct gw_admission *gw_admission_open(struct cgn_loop *loop, struct telemetry *t,

@@ -224,7 +224,7 @@ bool gw_attempt_died(const struct gw_attempt *a)
 
 cgn_nsec gw_attempt_poll(const struct gw_worker *w)
 {
-	cgn_nsec stall = w->rules->stall_timeout, idle = w->rules->stream_idle_timeout / 4;
+	cgn_nsec stall = w->rules->timeout.stall, idle = w->rules->timeout.stream_idle / 4;
 	/* A cluster that is lost gives its requests back soon. */
 	if (w->shared->peers != NULL && idle > 200 * CGN_MSEC)
 		idle = 200 * CGN_MSEC;

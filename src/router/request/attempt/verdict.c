@@ -154,7 +154,7 @@ static cgn_nsec silence_limit(const struct gw_attempt *a)
 	uint64_t tokens = atomic_load_explicit(&stats->queued_tokens, memory_order_relaxed);
 	if (a->pieces < 2)
 		tokens += (uint64_t)a->ticket.new_tokens + a->ticket.ahead_tokens;
-	return pulse_limit(&stats->pulse, a->w->rules->stall_timeout, tokens);
+	return pulse_limit(&stats->pulse, a->w->rules->timeout.stall, tokens);
 }
 
 bool gw_attempt_node_dead(struct gw_attempt *a, cgn_nsec now)
@@ -165,7 +165,7 @@ bool gw_attempt_node_dead(struct gw_attempt *a, cgn_nsec now)
 	if (gw_attempt_node_stalled(a, last))
 		return true;
 	if (a->peer != NULL || cgn_since(now, last) < limit || cgn_since(now, heard) < limit ||
-		gw_worker_was_away(a->w) || pulse_lives(pulse, now, a->w->rules->stall_timeout))
+		gw_worker_was_away(a->w) || pulse_lives(pulse, now, a->w->rules->timeout.stall))
 		return false;
 	pulse_stop(pulse, now);
 	breaker_trip(a);
@@ -176,7 +176,7 @@ const char *gw_attempt_silence(struct gw_attempt *a, cgn_nsec now)
 {
 	if (gw_attempt_node_dead(a, now))
 		return "the node is stalled (router.stall_timeout)";
-	if (cgn_since(now, a->last_byte) >= a->w->rules->stream_idle_timeout && !gw_worker_was_away(a->w))
+	if (cgn_since(now, a->last_byte) >= a->w->rules->timeout.stream_idle && !gw_worker_was_away(a->w))
 		return "the engine was silent for too long (router.stream_idle_timeout)";
 	return NULL;
 }

@@ -70,12 +70,12 @@ static bool limits_find(struct gw_req *r, const char *limits)
 		return false;
 	}
 	const char *currency = budget_set_currency(&own->budgets);
-	if (currency != NULL && strcmp(currency, r->w->rules->currency) != 0) {
+	if (currency != NULL && strcmp(currency, r->w->rules->price.currency) != 0) {
 		(void)gw_refuse(r,
 			&(struct gw_refusal){403, "permission_error", "wrong_currency", .reason = "auth",
 				.by = GW_BY_KEY},
 			"the caller has a budget in %s, and router.currency is %s", currency,
-			r->w->rules->currency);
+			r->w->rules->price.currency);
 		return false;
 	}
 	*rates = r->w->rules->rates;

@@ -160,7 +160,7 @@ static bool may_ask(const struct gw_req *r, const struct view_model *m, size_t a
 static unsigned engine_rank(const struct gw_req *r, const struct view_model *m, size_t at)
 {
 	bool hesitates = teller_hesitates(teller_of(r, m->ready[at]->slot), cgn_loop_now(r->w->loop),
-		r->w->rules->tokenize_timeout / PATIENCE_PART);
+		r->w->rules->timeout.tokenize / PATIENCE_PART);
 	return (view_load_ms(m, at) > 0 ? 2U : 0U) + (hesitates ? 1U : 0U);
 }
 
@@ -450,7 +450,7 @@ enum gw_step tokens_ask_step(struct gw_req *r)
 {
 	struct tokens_ask *a = &r->prompt.tokenizing->ask;
 	cgn_nsec waited = cgn_since(cgn_clock_now(), r->prompt.tokenizing->began),
-		 limit = a->loads ? r->w->rules->first_byte_timeout : r->w->rules->tokenize_timeout;
+		 limit = a->loads ? r->w->rules->timeout.first_byte : r->w->rules->timeout.tokenize;
 	if (a->call.closed && a->call.why.code != CGN_FINE)
 		return question_repeat(r);
 	if (a->call.closed && a->teller != NULL)

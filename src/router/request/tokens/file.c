@@ -309,7 +309,7 @@ enum gw_step tokens_file_step(struct gw_req *r)
 {
 	struct tokens_job *j = r->prompt.tokenizing->job;
 	cgn_nsec waited = cgn_since(cgn_clock_now(), r->prompt.tokenizing->began),
-		 limit = r->w->rules->tokenize_timeout;
+		 limit = r->w->rules->timeout.tokenize;
 	if (j->done)
 		encode_end(r, j);
 	else if (waited < limit)

@@ -149,20 +149,20 @@ static int price_order(const void *a, const void *b)
 
 static bool prices_fill(struct gw_rules *r, const struct config *cfg)
 {
-	(void)cgn_str_copyz(r->currency, sizeof r->currency, cgn_str_of(cfg->router.currency));
-	r->prices = cgn_arena_zero(&r->arena, (cfg->n_prices + 1) * sizeof *r->prices);
-	for (size_t i = 0; r->prices != NULL && i < cfg->n_prices; i++) {
+	(void)cgn_str_copyz(r->price.currency, sizeof r->price.currency, cgn_str_of(cfg->router.currency));
+	r->price.rows = cgn_arena_zero(&r->arena, (cfg->n_prices + 1) * sizeof *r->price.rows);
+	for (size_t i = 0; r->price.rows != NULL && i < cfg->n_prices; i++) {
 		const struct config_price *from = &cfg->prices[i];
 		double cached = from->cached_input < 0 ? from->input : from->cached_input;
-		r->prices[i] = (struct gw_price){cgn_arena_str(&r->arena, cgn_str_of(from->name)),
+		r->price.rows[i] = (struct gw_price){cgn_arena_str(&r->arena, cgn_str_of(from->name)),
 			price_of(from->input), price_of(cached), price_of(from->output)};
-		if (r->prices[i].pattern.p == NULL)
+		if (r->price.rows[i].pattern.p == NULL)
 			return false;
-		r->n_prices++;
+		r->price.n++;
 	}
-	if (r->prices != NULL)
-		qsort(r->prices, r->n_prices, sizeof *r->prices, price_order);
-	return r->prices != NULL;
+	if (r->price.rows != NULL)
+		qsort(r->price.rows, r->price.n, sizeof *r->price.rows, price_order);
+	return r->price.rows != NULL;
 }
 
 /* Add each policy once: `kv` is another name of one of them. */
@@ -183,20 +183,20 @@ static void shadows_fill(struct gw_rules *r, const struct config_list *names)
 static bool passing_fill(struct gw_rules *r, const struct config *cfg)
 {
 	const struct config_list *routes = &cfg->router.extra_routes, *headers = &cfg->router.pass_headers;
-	r->extra_routes = cgn_arena_get(&r->arena, (routes->n + 1) * sizeof *r->extra_routes);
-	r->pass_headers = cgn_arena_get(&r->arena, (headers->n + 1) * sizeof *r->pass_headers);
-	if (r->extra_routes == NULL || r->pass_headers == NULL)
+	r->pass.routes = cgn_arena_get(&r->arena, (routes->n + 1) * sizeof *r->pass.routes);
+	r->pass.headers = cgn_arena_get(&r->arena, (headers->n + 1) * sizeof *r->pass.headers);
+	if (r->pass.routes == NULL || r->pass.headers == NULL)
 		return false;
-	for (; r->n_extra_routes < routes->n; r->n_extra_routes++) {
-		const char *text = cgn_arena_fmt(&r->arena, "%s", routes->v[r->n_extra_routes]);
+	for (; r->pass.n_routes < routes->n; r->pass.n_routes++) {
+		const char *text = cgn_arena_fmt(&r->arena, "%s", routes->v[r->pass.n_routes]);
 		if (text == NULL)
 			return false;
-		CGN_MUST(cgn_ok(passing_route_read(text, &r->extra_routes[r->n_extra_routes], NULL)));
+		CGN_MUST(cgn_ok(passing_route_read(text, &r->pass.routes[r->pass.n_routes], NULL)));
 	}
-	for (; r->n_pass_headers < headers->n; r->n_pass_headers++) {
-		struct cgn_str name = cgn_str_of(headers->v[r->n_pass_headers]);
-		r->pass_headers[r->n_pass_headers] = cgn_arena_str(&r->arena, name);
-		if (r->pass_headers[r->n_pass_headers].p == NULL)
+	for (; r->pass.n_headers < headers->n; r->pass.n_headers++) {
+		struct cgn_str name = cgn_str_of(headers->v[r->pass.n_headers]);
+		r->pass.headers[r->pass.n_headers] = cgn_arena_str(&r->arena, name);
+		if (r->pass.headers[r->pass.n_headers].p == NULL)
 			return false;
 	}
 	return true;
@@ -212,11 +212,11 @@ static void request_fill(struct gw_rules *r, const struct config *cfg)
 	r->max_inflight_body = cfg->router.max_inflight_body;
 	r->resume = cfg->router.resume;
 	r->resume_size = cfg->router.resume_size;
-	r->first_byte_timeout = cfg->router.first_byte_timeout;
-	r->stream_idle_timeout = cfg->router.stream_idle_timeout;
-	r->stall_timeout = cfg->router.stall_timeout;
+	r->timeout.first_byte = cfg->router.first_byte_timeout;
+	r->timeout.stream_idle = cfg->router.stream_idle_timeout;
+	r->timeout.stall = cfg->router.stall_timeout;
 	r->sse_keepalive = cfg->router.sse_keepalive;
-	r->tokenize_timeout = cfg->router.tokenize_timeout;
+	r->timeout.tokenize = cfg->router.tokenize_timeout;
 	r->access.to = strcmp(cfg->router.access_log, "stderr") == 0 ? GW_ACCESS_STDERR
 		: strcmp(cfg->router.access_log, "off") == 0         ? GW_ACCESS_OFF
 								     : GW_ACCESS_FILE;
@@ -227,36 +227,34 @@ static void request_fill(struct gw_rules *r, const struct config *cfg)
 
 static void retry_fill(struct gw_rules *r, const struct config *cfg)
 {
-	r->attempts = cfg->router.retry.attempts;
-	r->retry_backoff = cfg->router.retry.backoff;
-	r->retry_budget = cfg->router.retry.budget;
+	r->retry.attempts = cfg->router.retry.attempts;
+	r->retry.backoff = cfg->router.retry.backoff;
+	r->retry.budget = cfg->router.retry.budget;
 	for (size_t i = 0; i < cfg->router.retry.on.n; i++)
-		r->retry_on |= breaker_failure_bit(cfg->router.retry.on.v[i]);
+		r->retry.on |= breaker_failure_bit(cfg->router.retry.on.v[i]);
 }
 
 static void breaker_fill(struct gw_rules *r, const struct config *cfg)
 {
 	r->breaker = (struct breaker_rules){cfg->router.breaker.failures, cfg->router.breaker.open_for};
-	r->failure_share = cfg->router.breaker.failure_share;
-	r->max_ejected = cfg->router.breaker.max_ejected;
-	r->outliers = cfg->router.breaker.outliers;
+	r->outlier = (struct gw_outlier_rules){cfg->router.breaker.outliers,
+		cfg->router.breaker.failure_share, cfg->router.breaker.max_ejected};
 }
 
 static void admission_fill(struct gw_rules *r, const struct config *cfg)
 {
 	const char *policy = config_enum_text(cfg->router.admission.queue_policy);
-	CGN_MUST(queue_policy_find(cgn_str_of(policy), &r->queue_policy));
-	r->max_queue = cfg->router.admission.max_queue;
-	r->queue_timeout = cfg->router.admission.queue_timeout;
-	r->ttft_slo = cfg->router.admission.ttft_slo;
-	r->node_wait = cfg->router.admission.node_wait;
-	r->deadline_confidence = cfg->router.admission.deadline_confidence;
+	CGN_MUST(queue_policy_find(cgn_str_of(policy), &r->queue.policy));
+	r->queue.most = cfg->router.admission.max_queue;
+	r->queue.timeout = cfg->router.admission.queue_timeout;
+	r->queue.ttft_slo = cfg->router.admission.ttft_slo;
+	r->queue.node_wait = cfg->router.admission.node_wait;
 	r->away = (struct peer_rules){cfg->router.federation.margin, cfg->router.federation.rework,
 		cfg->router.federation.affinity, cfg->router.federation.price_weight,
 		cfg->router.federation.energy_weight};
 	r->away_hops = cfg->router.federation.max_hops;
-	r->quotes = cfg->router.quote.enabled;
-	r->quote_coverage = cfg->router.quote.coverage;
+	r->quote = (struct gw_quote_rules){cfg->router.quote.enabled,
+		cfg->router.admission.deadline_confidence, cfg->router.quote.coverage};
 }
 
 static void isolation_fill(struct gw_rules *r, const struct config *cfg, const struct digest *secret)
@@ -387,9 +385,10 @@ struct cgn_str gw_rules_name_of(const void *rules, struct cgn_str name)
 const struct gw_price *gw_rules_price(const struct gw_rules *r, struct cgn_str model)
 {
 	CGN_LIVE(r, RULES_TAG);
-	for (size_t i = 0; i < r->n_prices; i++)
-		if (cgn_str_eq(r->prices[i].pattern, model) || cgn_str_glob(r->prices[i].pattern, model))
-			return &r->prices[i];
+	for (size_t i = 0; i < r->price.n; i++)
+		if (cgn_str_eq(r->price.rows[i].pattern, model) ||
+			cgn_str_glob(r->price.rows[i].pattern, model))
+			return &r->price.rows[i];
 	return NULL;
 }
 

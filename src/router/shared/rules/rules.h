@@ -90,41 +90,70 @@ struct gw_auth_rules {
 	struct oidc *oidc;      /* Borrowed; NULL: tokens are not taken. */
 };
 
+/* Which requests are sent again, and when. */
+struct gw_retry_rules {
+	uint32_t attempts;
+	unsigned on; /* Bits of enum breaker_failure. */
+	double budget;
+	cgn_nsec backoff;
+};
+/* How long an engine may take. */
+struct gw_timeout_rules {
+	cgn_nsec first_byte, stream_idle, tokenize;
+	cgn_nsec stall; /* 0: never. */
+};
+/* How requests wait for room. */
+struct gw_queue_rules {
+	uint32_t most; /* 0: requests do not wait. */
+	enum queue_policy policy;
+	cgn_nsec timeout, ttft_slo /* 0: none. */, node_wait;
+};
+struct gw_outlier_rules {
+	bool on;
+	double failure_share, max_ejected;
+};
+struct gw_quote_rules {
+	bool on;                    /* router.quote.enabled */
+	double deadline_confidence; /* 0: the prediction decides. */
+	double coverage;
+};
+/* Routes and fields of clients' heads that engines get too. */
+struct gw_pass_rules {
+	struct passing_route *routes;
+	size_t n_routes;
+	struct cgn_str *headers;
+	size_t n_headers;
+};
+struct gw_price_rules {
+	struct gw_price *rows; /* Without patterns first. */
+	size_t n;
+	char currency[BUDGET_CURRENCY];
+};
+
 struct gw_rules {
 	uint32_t tag;
 	_Atomic uint32_t refs;
 	struct cgn_arena arena;
 	struct route_rules route;
 	struct cgn_str session_cookie; /* Cookie name; empty: none. */
+	bool session_secure;           /* The cookie is for https only, as the gateway is. */
 	struct cgn_str
 		default_model; /* For requests whose model is missing or unknown; n 0: they are refused. */
-	bool session_secure;   /* The cookie is for https only, as the gateway is. */
 	uint64_t max_body, max_inflight_body, resume_size;
-	struct passing_route *extra_routes;
-	size_t n_extra_routes;
-	struct cgn_str *pass_headers; /* fields of clients' heads that engines get too */
-	size_t n_pass_headers;
-	struct gw_access_rules access;
 	bool resume;
-	cgn_nsec first_byte_timeout, stream_idle_timeout, retry_backoff, tokenize_timeout;
-	cgn_nsec stall_timeout; /* 0: never. */
 	cgn_nsec sse_keepalive; /* 0: never. */
-	uint32_t attempts;
-	struct gw_shadow_rules shadow;
-	unsigned retry_on; /* Bits of enum breaker_failure. */
-	double retry_budget;
+	struct gw_pass_rules pass;
+	struct gw_access_rules access;
+	struct gw_timeout_rules timeout;
+	struct gw_retry_rules retry;
 	struct breaker_rules breaker;
-	double failure_share, max_ejected;
-	bool outliers;
+	struct gw_outlier_rules outlier;
+	struct gw_shadow_rules shadow;
 	struct gw_rates rates; /* For each key, or for each address when authentication is off. */
-	uint32_t max_queue;    /* 0: requests do not wait. */
-	enum queue_policy queue_policy;
-	cgn_nsec queue_timeout, ttft_slo /* 0: none. */, node_wait;
-	struct peer_rules away;     /* router.federation: which requests leave */
-	unsigned away_hops;         /* router.federation.max_hops */
-	bool quotes;                /* router.quote.enabled */
-	double deadline_confidence; /* 0: the prediction decides. */
-	double quote_coverage;
+	struct gw_queue_rules queue;
+	struct peer_rules away; /* router.federation: which requests leave */
+	unsigned away_hops;     /* router.federation.max_hops */
+	struct gw_quote_rules quote;
 	struct gw_auth_rules auth;
 	struct gw_model *models; /* In the order of the configuration. */
 	size_t n_models;
@@ -135,9 +164,7 @@ struct gw_rules {
 	struct gw_isolation isolation;
 	struct gw_hook_rules hooks;
 	struct gw_cascade_rules cascade;
-	struct gw_price *prices; /* Without patterns first. */
-	size_t n_prices;
-	char currency[BUDGET_CURRENCY];
+	struct gw_price_rules price;
 };
 
 /* Make rules with one reference. They take a reference to |keys|; NULL when authentication is off, or has no file. |secret|: of

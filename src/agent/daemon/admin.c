@@ -10,7 +10,7 @@ bool agent_engines_fill(void *agent, struct pb_tree *t, void *message, struct sv
 	CGN_LIVE(a, AGENT_TAG);
 	to->node = pb_text(a->node_id);
 	to->address = pb_text(a->address);
-	to->draining = a->draining;
+	to->draining = a->drain.on;
 	to->inflight = a->relays.share.all.inflight;
 	to->requests_total = a->relays.requests_total;
 	to->watchers = a->watch.n_watchers;

@@ -33,7 +33,7 @@ static bool engines_are_stopped(const struct agent *a)
 /* The last request has ended: routers forget the node, and the engines stop. */
 static void agent_leave(struct agent *a)
 {
-	a->leaving = true;
+	a->drain.leaving = true;
 	swap_end(&a->swap);
 	cgn_log(INFO, "agent.leave", F_STR("node", a->node_id));
 	watch_end_all(&a->watch, "the node has drained and goes away");
@@ -45,15 +45,15 @@ static void agent_leave(struct agent *a)
 /* Continue draining after an event that may have been awaited. */
 static void agent_drain_step(struct agent *a)
 {
-	if (!a->draining)
+	if (!a->drain.on)
 		return;
-	if (a->direct_timer.at == 0 && watch_direct(&a->watch, 0).inflight == 0)
-		a->direct_over = true;
-	bool direct = a->direct_told && !a->direct_over;
-	if (!a->leaving && !direct && a->relays.share.all.inflight == 0)
+	if (a->drain.direct_timer.at == 0 && watch_direct(&a->watch, 0).inflight == 0)
+		a->drain.direct_over = true;
+	bool direct = a->direct_told && !a->drain.direct_over;
+	if (!a->drain.leaving && !direct && a->relays.share.all.inflight == 0)
 		agent_leave(a);
-	if (a->left && engines_are_stopped(a)) {
-		a->left = false; /* svc_drained is called once */
+	if (a->drain.left && engines_are_stopped(a)) {
+		a->drain.left = false; /* svc_drained is called once */
 		svc_drained(a->svc);
 	}
 }
@@ -62,14 +62,14 @@ static void on_left(void *arg)
 {
 	struct agent *a = arg;
 	CGN_LIVE(a, AGENT_TAG);
-	a->left = true;
+	a->drain.left = true;
 	agent_drain_step(a);
 }
 
 /* Routers know by now that the node drains, and have reported the requests that they had sent before. */
 static void on_direct_timer(struct cgn_timer *t)
 {
-	struct agent *a = CGN_CONTAINER(t, struct agent, direct_timer);
+	struct agent *a = CGN_CONTAINER(t, struct agent, drain.direct_timer);
 	CGN_LIVE(a, AGENT_TAG);
 	agent_drain_step(a);
 }
@@ -77,16 +77,16 @@ static void on_direct_timer(struct cgn_timer *t)
 /* The open requests had their time. The engines still get theirs to end (engine.stop_grace). */
 static void on_drain_timer(struct cgn_timer *t)
 {
-	struct agent *a = CGN_CONTAINER(t, struct agent, drain_timer);
+	struct agent *a = CGN_CONTAINER(t, struct agent, drain.timer);
 	CGN_LIVE(a, AGENT_TAG);
-	if (a->leaving)
+	if (a->drain.leaving)
 		return;
 	cgn_log(WARN, "agent.drain_timeout", F_STR("node", a->node_id),
 		F_U64("requests_cut",
 			(uint64_t)a->relays.share.all.inflight + watch_direct(&a->watch, 0).inflight));
 	for (size_t i = 0; i < a->n_engines; i++)
 		relay_end_all(&a->engines[i], "the node goes away and agent.drain_timeout is over");
-	a->direct_over = true; /* Requests that went straight to an engine end with it */
+	a->drain.direct_over = true; /* Requests that went straight to an engine end with it */
 	agent_drain_step(a);
 }
 
@@ -94,10 +94,10 @@ void agent_drain(void *state)
 {
 	struct agent *a = state;
 	CGN_LIVE(a, AGENT_TAG);
-	a->draining = true;
-	cgn_timer_set(&a->drain_timer, a->engine_host.drain_timeout);
+	a->drain.on = true;
+	cgn_timer_set(&a->drain.timer, a->engine_host.drain_timeout);
 	if (a->direct_told)
-		cgn_timer_set(&a->direct_timer, DIRECT_WAIT);
+		cgn_timer_set(&a->drain.direct_timer, DIRECT_WAIT);
 	agent_changed(a);
 	agent_drain_step(a);
 }
@@ -119,7 +119,7 @@ static const struct engine *engine_awaited(const struct agent *a, const struct e
 static void engines_start_next(struct agent *a)
 {
 	char text[160];
-	for (size_t i = 0; i < a->n_engines && !a->draining; i++) {
+	for (size_t i = 0; i < a->n_engines && !a->drain.on; i++) {
 		struct engine *e = &a->engines[i];
 		if (!engine_waits(e))
 			continue;
@@ -138,7 +138,7 @@ static void on_engine_changed(void *user)
 {
 	struct agent *a = user;
 	engines_start_next(a);
-	if (!a->draining)
+	if (!a->drain.on)
 		wanted_step(&a->wanted);
 	swap_step(&a->swap);
 	agent_changed(user);
@@ -149,7 +149,7 @@ static void on_demand_changed(void *user)
 {
 	struct agent *a = user;
 	swap_step(&a->swap);
-	if (!a->leaving)
+	if (!a->drain.leaving)
 		agent_changed(a);
 }
 
@@ -306,7 +306,7 @@ static const struct node_store_ops store_ops = {.ready = on_store_ready,
 static CGN_RC on_request_admit(void *user, struct cgn_err *err)
 {
 	const struct agent *a = user;
-	if (a->draining)
+	if (a->drain.on)
 		return CGN_FAIL(err, UNAVAILABLE, "node %s is draining", a->node_id);
 	uint32_t inflight = a->relays.share.all.inflight + watch_direct(&a->watch, 0).inflight;
 	if (inflight >= a->max_inflight)
@@ -522,8 +522,8 @@ static struct agent *agent_new(struct svc *s, const struct config *cfg)
 	powersrc_init(&a->power, powercap);
 	node_energy_init(&a->energy, a->telemetry, cgn_loop_now(a->loop));
 	cgn_timer_init(&a->power_timer, a->loop, on_power_timer);
-	cgn_timer_init(&a->drain_timer, a->loop, on_drain_timer);
-	cgn_timer_init(&a->direct_timer, a->loop, on_direct_timer);
+	cgn_timer_init(&a->drain.timer, a->loop, on_drain_timer);
+	cgn_timer_init(&a->drain.direct_timer, a->loop, on_direct_timer);
 	a->direct = cfg->agent.direct;
 	if (!proc_host_id(a->host_id, sizeof a->host_id))
 		a->host_id[0] = '\0';
@@ -606,14 +606,14 @@ void agent_stop(void **take)
 	if (a == NULL)
 		return;
 	CGN_LIVE(a, AGENT_TAG);
-	a->draining = a->leaving = true;
+	a->drain.on = a->drain.leaving = true;
 	swap_end(&a->swap);
 	cgn_timer_cancel(&a->power_timer);
 	node_power_close(&a->node_power);
 	node_clocks_close(&a->clocks);
 	gpus_close(&a->gpus);
-	cgn_timer_cancel(&a->drain_timer);
-	cgn_timer_cancel(&a->direct_timer);
+	cgn_timer_cancel(&a->drain.timer);
+	cgn_timer_cancel(&a->drain.direct_timer);
 	grpc_server_free(&a->grpc);
 	watch_fini(&a->watch);
 	wanted_close(&a->wanted);

@@ -19,6 +19,16 @@
 
 #define AGENT_TAG 0xa9e17002U
 
+/* How the node ends. */
+struct agent_drain {
+	bool on;                       /* No new requests */
+	bool direct_over;              /* Routers go straight to the engine no more, or had their time */
+	bool leaving;                  /* The last request has ended: routers forget the node, engines stop */
+	bool left;                     /* Routers have forgotten the node */
+	struct cgn_timer timer;        /* Open requests are cut when it fires */
+	struct cgn_timer direct_timer; /* The requests that routers had sent by then are reported */
+};
+
 struct agent {
 	uint32_t tag;
 	struct svc *svc;
@@ -54,16 +64,11 @@ struct agent {
 	struct cgn_timer power_timer;
 	unsigned power_turn;
 
-	struct cgn_timer drain_timer; /* Runs while the node drains: open requests are cut when it fires */
-	int direct;                   /* agent.direct */
-	bool direct_told;             /* Routers know the engine's address */
-	bool direct_over; /* Draining: routers go straight to the engine no more, or had their time */
-	struct cgn_timer direct_timer; /* Draining: the requests that routers had sent by then are reported */
-	char host_id[PROC_HOST_ID];    /* Empty: not known */
-	bool draining;                 /* No new requests */
-	bool insecure;                 /* Everybody who reaches agent.listen may do everything there. */
-	bool leaving;                  /* The last request has ended: routers forget the node, engines stop */
-	bool left;                     /* Routers have forgotten the node */
+	struct agent_drain drain;
+	int direct;                 /* agent.direct */
+	bool direct_told;           /* Routers know the engine's address */
+	char host_id[PROC_HOST_ID]; /* Empty: not known */
+	bool insecure;              /* Everybody who reaches agent.listen may do everything there. */
 };
 
 /* ---- the program, as joint/daemon/svc runs it ---- */

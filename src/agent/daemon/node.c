@@ -59,7 +59,7 @@ static bool direct_describe(struct agent *a, struct engine *e, Cognitora__V1__Di
 	address_host(a->address, host, sizeof host);
 	bool loop = is_loopback(e->door.url.host), here = loop || strcmp(e->door.url.host, host) == 0;
 	bool local = a->direct == CONFIG_DIRECT_AUTO || loop;
-	if (a->direct == CONFIG_DIRECT_OFF || a->draining || a->n_engines != 1 || !engine_needs_no_agent(e) ||
+	if (a->direct == CONFIG_DIRECT_OFF || a->drain.on || a->n_engines != 1 || !engine_needs_no_agent(e) ||
 		(local && (!here || a->host_id[0] == '\0')))
 		return true;
 	Cognitora__V1__Direct *m = cgn_arena_get(&a->scratch, sizeof *m);
@@ -240,7 +240,7 @@ static Cognitora__V1__Node *node_describe(struct agent *a)
 	n->role = (Cognitora__V1__Role)a->role;
 	n->engines = engines;
 	n->n_engines = a->n_engines;
-	n->draining = a->draining;
+	n->draining = a->drain.on;
 	n->insecure = a->insecure;
 	n->version = version;
 	n->started_unix_ms = a->started_unix_ms;
@@ -260,9 +260,9 @@ void agent_changed(struct agent *a)
 	proto_node_free(&a->node);
 	a->node = copy;
 	a->direct_told = a->direct_told || copy->engines[0]->direct != NULL;
-	grpc_server_serving(a->grpc, !a->draining && agent_is_ready(a));
+	grpc_server_serving(a->grpc, !a->drain.on && agent_is_ready(a));
 	watch_node_changed(&a->watch, a->node);
-	if (!a->leaving)
+	if (!a->drain.leaving)
 		state_announce_update(a->announce, a->node);
 }
 

@@ -7,6 +7,16 @@
 #define RESUME_TAG   0x4e5e0a01U
 #define RESUME_NAMES 4 /* Members of every chunk that keep the first stream's value. */
 
+/* The event of the current stream that arrives. */
+struct resume_event {
+	struct cgn_buf pending;
+	size_t scanned; /* Bytes of |pending| scanned. */
+	bool in_line, after_cr;
+	bool crlf;   /* Lines end in CRLF. */
+	bool ending; /* The empty line is complete except for the LF. */
+	struct sse_scan scan;
+};
+
 struct resume {
 	uint32_t tag;
 	enum prompt_api api;
@@ -36,13 +46,7 @@ struct resume {
 	uint64_t base;               /* Tokens of the continued text. */
 	uint64_t events, bytes;      /* Events with text, and bytes of text. */
 	size_t overlap, overlap_end; /* The part of the text that may come a second time. */
-	/* ---- the current event ---- */
-	struct cgn_buf pending;
-	size_t scanned; /* Bytes of |pending| scanned. */
-	bool in_line, after_cr;
-	bool crlf;   /* Lines end in CRLF. */
-	bool ending; /* The empty line is complete except for the LF. */
-	struct sse_scan scan;
+	struct resume_event event;
 	struct cgn_buf *out; /* Output of the current call. */
 	struct cgn_buf piece;
 };

@@ -13,10 +13,10 @@ static void on_event(void *arg, struct cgn_str name, struct cgn_str data);
 
 static void scan_restart(struct resume *s)
 {
-	sse_scan_fini(&s->scan);
-	sse_scan_init(&s->scan, RESUME_EVENT_MAX, on_event, s);
-	s->in_line = s->after_cr = s->crlf = s->ending = false;
-	s->pending.n = s->scanned = 0;
+	sse_scan_fini(&s->event.scan);
+	sse_scan_init(&s->event.scan, RESUME_EVENT_MAX, on_event, s);
+	s->event.in_line = s->event.after_cr = s->event.crlf = s->event.ending = false;
+	s->event.pending.n = s->event.scanned = 0;
 }
 
 struct resume *resume_new(enum prompt_api api, struct json_val body)
@@ -30,7 +30,7 @@ struct resume *resume_new(enum prompt_api api, struct json_val body)
 	s->greedy = resume_is_greedy(body);
 	s->repeats = s->greedy && resume_uncontinued(api, body) != NULL;
 	s->text.limit = RESUME_TEXT_MAX;
-	s->pending.limit = RESUME_EVENT_MAX;
+	s->event.pending.limit = RESUME_EVENT_MAX;
 	scan_restart(s);
 	return s;
 }
@@ -41,11 +41,11 @@ void resume_free(struct resume **take)
 	if (s == NULL)
 		return;
 	s->tag = 0;
-	sse_scan_fini(&s->scan);
+	sse_scan_fini(&s->event.scan);
 	for (size_t i = 0; i < RESUME_NAMES; i++)
 		cgn_buf_fini(&s->names[i]);
 	cgn_buf_fini(&s->text);
-	cgn_buf_fini(&s->pending);
+	cgn_buf_fini(&s->event.pending);
 	cgn_buf_fini(&s->piece);
 	free(s);
 }
@@ -72,7 +72,8 @@ const char *resume_lost(const struct resume *s)
 size_t resume_bytes(const struct resume *s)
 {
 	CGN_LIVE(s, RESUME_TAG);
-	return sizeof *s + s->text.cap + s->pending.cap + s->piece.cap + s->scan.line.cap + s->scan.data.cap;
+	return sizeof *s + s->text.cap + s->event.pending.cap + s->piece.cap + s->event.scan.line.cap +
+		s->event.scan.data.cap;
 }
 
 enum resume_need resume_need(const struct resume *s)
@@ -86,7 +87,7 @@ enum resume_need resume_need(const struct resume *s)
 struct cgn_str resume_pending(const struct resume *s)
 {
 	CGN_LIVE(s, RESUME_TAG);
-	return cgn_buf_view(&s->pending);
+	return cgn_buf_view(&s->event.pending);
 }
 
 void resume_done(struct resume *s, struct cgn_buf *out)
@@ -163,13 +164,13 @@ static bool has_lines(struct cgn_str raw)
 /* Take a whole event with its empty line, or the late part of a line end. */
 static void take_event(struct resume *s, struct cgn_str raw)
 {
-	uint64_t lost = s->scan.lost_events;
+	uint64_t lost = s->event.scan.lost_events;
 	if (!s->again)
 		cgn_buf_str(s->out, raw);
 	if (s->again && !has_lines(raw))
 		return;
-	sse_scan_feed(&s->scan, raw);
-	if (s->scan.lost_events != lost)
+	sse_scan_feed(&s->event.scan, raw);
+	if (s->event.scan.lost_events != lost)
 		s->lost = RESUME_LACKS_MEMORY;
 }
 
@@ -177,27 +178,27 @@ static void take_event(struct resume *s, struct cgn_str raw)
  * it is incomplete. */
 static size_t event_end(struct resume *s)
 {
-	for (; s->scanned < s->pending.n; s->scanned++) {
-		char c = s->pending.p[s->scanned];
-		bool second = s->after_cr && c == '\n'; /* Second half of CRLF. */
-		s->after_cr = c == '\r';
-		s->crlf = second || (s->crlf && c != '\n' && !(c == '\r' && s->in_line));
-		if (s->ending) {
-			s->ending = false;
-			s->scanned += second;
-			return s->scanned;
+	for (; s->event.scanned < s->event.pending.n; s->event.scanned++) {
+		char c = s->event.pending.p[s->event.scanned];
+		bool second = s->event.after_cr && c == '\n'; /* Second half of CRLF. */
+		s->event.after_cr = c == '\r';
+		s->event.crlf = second || (s->event.crlf && c != '\n' && !(c == '\r' && s->event.in_line));
+		if (s->event.ending) {
+			s->event.ending = false;
+			s->event.scanned += second;
+			return s->event.scanned;
 		}
 		if (second)
 			continue;
 		if (c != '\r' && c != '\n') {
-			s->in_line = true;
-		} else if (s->in_line) {
-			s->in_line = false;
-		} else if (c == '\r' && s->crlf) {
-			s->ending = true;
+			s->event.in_line = true;
+		} else if (s->event.in_line) {
+			s->event.in_line = false;
+		} else if (c == '\r' && s->event.crlf) {
+			s->event.ending = true;
 		} else {
-			s->scanned++;
-			return s->scanned;
+			s->event.scanned++;
+			return s->event.scanned;
 		}
 	}
 	return 0;
@@ -205,9 +206,9 @@ static size_t event_end(struct resume *s)
 
 static void feed_through(struct resume *s, struct cgn_buf *out)
 {
-	cgn_buf_str(out, cgn_buf_view(&s->pending));
-	cgn_buf_fini(&s->pending);
-	s->scanned = 0;
+	cgn_buf_str(out, cgn_buf_view(&s->event.pending));
+	cgn_buf_fini(&s->event.pending);
+	s->event.scanned = 0;
 }
 
 void resume_feed(struct resume *s, struct cgn_str data, struct cgn_buf *out)
@@ -218,8 +219,8 @@ void resume_feed(struct resume *s, struct cgn_str data, struct cgn_buf *out)
 		return;
 	}
 	s->out = out;
-	cgn_buf_str(&s->pending, data);
-	if (s->pending.bad) {
+	cgn_buf_str(&s->event.pending, data);
+	if (s->event.pending.bad) {
 		s->lost = RESUME_LACKS_MEMORY;
 		s->again = false;
 		feed_through(s, out);
@@ -228,11 +229,11 @@ void resume_feed(struct resume *s, struct cgn_str data, struct cgn_buf *out)
 	}
 	size_t from = 0;
 	for (size_t end; (end = event_end(s)) > 0; from = end)
-		take_event(s, (struct cgn_str){s->pending.p + from, end - from});
-	cgn_buf_eat(&s->pending, from);
-	s->scanned -= from;
-	if (s->pending.n == 0 && s->pending.cap > KEEP_BYTES)
-		cgn_buf_fini(&s->pending);
+		take_event(s, (struct cgn_str){s->event.pending.p + from, end - from});
+	cgn_buf_eat(&s->event.pending, from);
+	s->event.scanned -= from;
+	if (s->event.pending.n == 0 && s->event.pending.cap > KEEP_BYTES)
+		cgn_buf_fini(&s->event.pending);
 	if (s->lost != NULL && !s->again)
 		feed_through(s, out);
 }

@@ -173,10 +173,9 @@ int main(int argc, char **argv)
 	}
 	if (!cgn_ok(net_addr_check(sim.cfg.listen, &err)))
 		return print_usage_error(&err);
-	if (sim_has_events(&sim.cfg) && !cgn_ok(sim_endpoint_check(sim.cfg.kv_events, &err)))
+	if (sim_has_events(&sim.cfg) && !cgn_ok(sim_endpoint_check(sim.cfg.events.endpoint, &err)))
 		return print_usage_error(&err);
-	if (sim.cfg.kv_events_replay[0] != '\0' &&
-		!cgn_ok(sim_endpoint_check(sim.cfg.kv_events_replay, &err)))
+	if (sim.cfg.events.replay[0] != '\0' && !cgn_ok(sim_endpoint_check(sim.cfg.events.replay, &err)))
 		return print_usage_error(&err);
 	(void)signal(SIGPIPE, SIG_IGN);
 	log_setup("cgn-sim", LOG_INFO, LOG_HUMAN);

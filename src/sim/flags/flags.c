@@ -117,8 +117,8 @@ static CGN_RC set_hash(struct sim_cfg *cfg, const char *value, struct cgn_err *e
 
 static CGN_RC set_handoff(struct sim_cfg *cfg, const char *value, struct cgn_err *err)
 {
-	cfg->handoff = handoff_kind_named(cgn_str_of(value));
-	if (handoff_ops_of(cfg->handoff)->edits || strcmp(value, "none") == 0)
+	cfg->handoff.kind = handoff_kind_named(cgn_str_of(value));
+	if (handoff_ops_of(cfg->handoff.kind)->edits || strcmp(value, "none") == 0)
 		return CGN_OK;
 	return CGN_FAIL(err, INVALID,
 		"--handoff \"%.40s\": needs none, nixl, mooncake, p2p, sglang or trtllm", value);
@@ -129,7 +129,7 @@ static CGN_RC set_role(struct sim_cfg *cfg, const char *value, struct cgn_err *e
 	static const char *const names[] =
 		{[SIM_ROLE_BOTH] = "both", [SIM_ROLE_PREFILL] = "prefill", [SIM_ROLE_DECODE] = "decode"};
 	for (size_t i = 0; i < CGN_COUNT(names); i++) {
-		cfg->role = (enum sim_role)i;
+		cfg->handoff.role = (enum sim_role)i;
 		if (strcmp(value, names[i]) == 0)
 			return CGN_OK;
 	}
@@ -189,7 +189,7 @@ static void derive_settings(struct sim_cfg *cfg)
 
 static CGN_RC check_events(const struct sim_cfg *cfg, struct cgn_err *err)
 {
-	if (!sim_has_events(cfg) && cfg->kv_events_replay[0] != '\0')
+	if (!sim_has_events(cfg) && cfg->events.replay[0] != '\0')
 		return CGN_FAIL(err, INVALID,
 			"--kv-events-replay needs --kv-events: there is nothing to replay");
 	if (cfg->hash_bytes && sim_dialect_describes(cfg->dialect))
@@ -207,11 +207,11 @@ static CGN_RC check_lora(const struct sim_cfg *cfg, struct cgn_err *err)
 
 static CGN_RC check_handoff(const struct sim_cfg *cfg, struct cgn_err *err)
 {
-	if (cfg->handoff != HANDOFF_NONE &&
+	if (cfg->handoff.kind != HANDOFF_NONE &&
 		(cfg->workers > 1 || cgn_str_starts(cgn_str_of(cfg->listen), "unix:")))
 		return CGN_FAIL(err, INVALID,
 			"--handoff needs one worker (--workers 1) and a --listen that others reach by TCP");
-	if (cfg->handoff == HANDOFF_NONE && cfg->role != SIM_ROLE_BOTH)
+	if (cfg->handoff.kind == HANDOFF_NONE && cfg->handoff.role != SIM_ROLE_BOTH)
 		return CGN_FAIL(err, INVALID, "--role prefill and --role decode need --handoff");
 	return CGN_OK;
 }

@@ -7,6 +7,18 @@
 
 #define SIM_MODELS_MAX 64
 enum sim_role { SIM_ROLE_BOTH, SIM_ROLE_PREFILL, SIM_ROLE_DECODE };
+struct sim_handoff_cfg {
+	enum handoff_kind kind;
+	enum sim_role role;
+	const char *host; /* "": the default. */
+	uint32_t lease_ms;
+};
+/* Where KV events are published. */
+struct sim_publish_cfg {
+	const char *endpoint, *replay, *topic; /* "": none. */
+	uint32_t buffer;
+	bool describes;
+};
 struct sim_cfg {
 	const char *listen; /* All strings are borrowed from argv or static. */
 	const char *models[SIM_MODELS_MAX];
@@ -23,23 +35,21 @@ struct sim_cfg {
 		max_tokens_default, workers, token_interval_us;
 	uint32_t lower_blocks[ENGINEMODEL_TIER_COUNT];
 	double restore_us[ENGINEMODEL_TIER_COUNT];
-	const char *kv_events, *kv_events_replay, *kv_events_topic; /* "": none. */
+	struct sim_publish_cfg events;
 	enum sim_dialect dialect;
-	uint32_t kv_events_buffer, kv_groups;
+	uint32_t kv_groups;
 	const char *kv_uds; /* "": no block store. */
 	uint32_t kv_block_bytes;
 	double kv_load_us;
-	enum handoff_kind handoff;
-	enum sim_role role;
-	const char *handoff_host, *build; /* "": the default. */
-	uint32_t handoff_lease_ms;
+	struct sim_handoff_cfg handoff;
+	const char *build; /* "": the default. */
 	bool no_prefix_caching, no_logprobs, lora, can_sleep;
-	bool chunk_per_write, kv_digests, hash_bytes, kv_events_describe;
+	bool chunk_per_write, kv_digests, hash_bytes;
 	struct sim_faults faults;
 };
 static inline bool sim_has_events(const struct sim_cfg *cfg)
 {
-	return cfg->kv_events != NULL && cfg->kv_events[0] != '\0';
+	return cfg->events.endpoint != NULL && cfg->events.endpoint[0] != '\0';
 }
 static inline bool sim_has_store(const struct sim_cfg *cfg)
 {
@@ -48,7 +58,8 @@ static inline bool sim_has_store(const struct sim_cfg *cfg)
 /* True when the engine must keep the tokens of blocks, for events, digests or the block store. */
 static inline bool sim_keeps_contents(const struct sim_cfg *cfg)
 {
-	return cfg->kv_digests || sim_has_events(cfg) || sim_has_store(cfg) || cfg->handoff != HANDOFF_NONE;
+	return cfg->kv_digests || sim_has_events(cfg) || sim_has_store(cfg) ||
+		cfg->handoff.kind != HANDOFF_NONE;
 }
 
 enum sim_flags_then { SIM_RUN, SIM_HELP, SIM_VERSION };

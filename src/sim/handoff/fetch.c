@@ -152,7 +152,7 @@ struct sim_fetch *sim_fetch_new(struct sim_handoff *h, const struct sim_fetch_as
 		.from = ask->wants.from,
 		.n = ask->wants.n,
 		.began = cgn_loop_now(h->loop)};
-	f->waits = handoff_ops_of(h->cfg->handoff)->order == HANDOFF_AT_ONCE;
+	f->waits = handoff_ops_of(h->cfg->handoff.kind)->order == HANDOFF_AT_ONCE;
 	f->names = CGN_NEW_ARRAY(struct digest, f->n);
 	question_write(h, ask, &f->question);
 	cgn_timer_init(&f->again, h->loop, fetch_send);

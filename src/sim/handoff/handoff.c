@@ -111,7 +111,7 @@ void sim_offer_ready(struct sim_handoff *h, const char *id, cgn_nsec now)
 	if (o == NULL)
 		return;
 	o->ready = true;
-	o->expires = now + h->cfg->handoff_lease_ms * CGN_MSEC;
+	o->expires = now + h->cfg->handoff.lease_ms * CGN_MSEC;
 }
 
 void sim_offer_drop(struct sim_handoff *h, const char *id)

@@ -90,12 +90,12 @@ static bool vllm_read(const struct sim_cfg *cfg, const struct sim_fields *root, 
 	struct json_val p;
 	if (!sim_field(root, SIM_KEY_KV_TRANSFER, &p) || p.type == JSON_NULL)
 		return true;
-	bool fits = cfg->handoff == HANDOFF_NIXL ? nixl_read(p, out)
-		: cfg->handoff == HANDOFF_P2P    ? p2p_read(p, out)
-						 : mooncake_read(p, out);
+	bool fits = cfg->handoff.kind == HANDOFF_NIXL ? nixl_read(p, out)
+		: cfg->handoff.kind == HANDOFF_P2P    ? p2p_read(p, out)
+						      : mooncake_read(p, out);
 	return fits ||
 		sim_refuse(no, 400, "invalid_value", "kv_transfer_params",
-			"kv_transfer_params are not those of %s", handoff_ops_of(cfg->handoff)->name);
+			"kv_transfer_params are not those of %s", handoff_ops_of(cfg->handoff.kind)->name);
 }
 
 /* ---- SGLang ---- */
@@ -116,7 +116,7 @@ static bool sglang_read(const struct sim_cfg *cfg, const struct sim_fields *root
 {
 	struct json_val room, host, port, n;
 	uint64_t number = 0, answers = 0;
-	if (cfg->role == SIM_ROLE_BOTH)
+	if (cfg->handoff.role == SIM_ROLE_BOTH)
 		return true;
 	if (!sim_field(root, SIM_KEY_BOOTSTRAP_ROOM, &room) || !json_u64(first_of(room), &number))
 		return sim_refuse(no, 400, "missing", "bootstrap_room",
@@ -125,7 +125,7 @@ static bool sglang_read(const struct sim_cfg *cfg, const struct sim_fields *root
 		return sim_refuse(no, 400, "invalid_value", "n",
 			"SGLang would wait for ever: all answers have the same bootstrap_room");
 	(void)snprintf(out->id, sizeof out->id, "%llu", (unsigned long long)number);
-	out->what = cfg->role == SIM_ROLE_PREFILL ? SIM_HANDOFF_GIVES : SIM_HANDOFF_TAKES;
+	out->what = cfg->handoff.role == SIM_ROLE_PREFILL ? SIM_HANDOFF_GIVES : SIM_HANDOFF_TAKES;
 	if (!sim_field(root, SIM_KEY_BOOTSTRAP_HOST, &host) ||
 		!sim_field(root, SIM_KEY_BOOTSTRAP_PORT, &port) || !port_take(first_of(port), &out->port))
 		return sim_refuse(no, 400, "missing", "bootstrap_host",
@@ -167,24 +167,25 @@ bool sim_handoff_ask_read(const struct sim_cfg *cfg, const struct sim_fields *ro
 	struct sim_handoff_ask *out, struct sim_refusal *no)
 {
 	*out = (struct sim_handoff_ask){.what = SIM_HANDOFF_NOTHING};
-	if (cfg->handoff == HANDOFF_NONE)
+	if (cfg->handoff.kind == HANDOFF_NONE)
 		return true;
-	if (cfg->handoff == HANDOFF_SGLANG)
+	if (cfg->handoff.kind == HANDOFF_SGLANG)
 		return sglang_read(cfg, root, out, no);
-	return cfg->handoff == HANDOFF_TRTLLM ? trtllm_read(root, out, no) : vllm_read(cfg, root, out, no);
+	return cfg->handoff.kind == HANDOFF_TRTLLM ? trtllm_read(root, out, no)
+						   : vllm_read(cfg, root, out, no);
 }
 
 void sim_handoff_params_put(const struct sim_cfg *cfg, const struct sim_handoff_ask *ask,
 	const struct sim_handoff_self *self, struct cgn_buf *out)
 {
 	struct json_out o = json_out_to(out);
-	if (cfg->handoff == HANDOFF_TRTLLM) {
+	if (cfg->handoff.kind == HANDOFF_TRTLLM) {
 		cgn_buf_fmt(out,
 			"{\"request_type\":\"context_only\",\"first_gen_tokens\":[1],\"ctx_request_id\":%s,\"encoded_opaque_state\":\"%s:%u/%s\"}",
 			ask->id, self->host, self->port, self->engine);
 		return;
 	}
-	if (cfg->handoff != HANDOFF_NIXL)
+	if (cfg->handoff.kind != HANDOFF_NIXL)
 		return;
 	json_open(&o, '{');
 	json_key_bool(&o, "do_remote_prefill", true);

@@ -152,7 +152,7 @@ static void prompt_give(struct sim_call *c, const struct sim_handoff_ask *ask)
 	sim_offer_ready(w->handoff, c->given, cgn_loop_now(w->loop));
 	sim_handoff_params_put(w->cfg, ask, &self, &c->handed);
 	c->reply.handed = cgn_buf_view(&c->handed);
-	c->reply.handed_in_choice = w->cfg->handoff == HANDOFF_TRTLLM;
+	c->reply.handed_in_choice = w->cfg->handoff.kind == HANDOFF_TRTLLM;
 }
 
 static void pump_whole(struct sim_call *c)
@@ -402,11 +402,11 @@ static bool wait_for_prompt(struct sim_call *c, const struct sim_request *reques
 static bool prompt_recompute(struct sim_call *c, const struct sim_request *request, struct sim_refusal *no)
 {
 	const struct sim_cfg *cfg = c->w->cfg;
-	if (request->handoff.what == SIM_HANDOFF_TAKES && cfg->handoff == HANDOFF_SGLANG)
+	if (request->handoff.what == SIM_HANDOFF_TAKES && cfg->handoff.kind == HANDOFF_SGLANG)
 		return sim_refuse(no, 500, NULL, NULL, "KVTransferError: the prompt did not come");
 	if (request->handoff.what == SIM_HANDOFF_TAKES)
 		sim_handoff_recomputed(c->w->handoff, "the prompt did not come");
-	else if (request->handoff.what == SIM_HANDOFF_NOTHING && cfg->role == SIM_ROLE_DECODE)
+	else if (request->handoff.what == SIM_HANDOFF_NOTHING && cfg->handoff.role == SIM_ROLE_DECODE)
 		sim_handoff_recomputed(c->w->handoff, "the request has no hand-off");
 	return true;
 }

@@ -147,7 +147,7 @@ void sim_report_metrics(const struct sim_cfg *cfg, const struct sim_snapshot *ea
 		for (unsigned i = 0; i < n; i++)
 			write_sample(out, &l, rows[r].name, i, "", rows[r].read(&each[i]));
 	}
-	if (cfg->handoff != HANDOFF_NONE)
+	if (cfg->handoff.kind != HANDOFF_NONE)
 		show_handoff(&l, each, cfg->block_tokens, out);
 	show_success(&l, each, n, out);
 	show_ttft(&l, each, n, out);
@@ -321,7 +321,7 @@ void sim_report_state(const struct sim_worker *w, const struct sim_snapshot *eac
 	json_close(&o, '}');
 	if (sim_has_store(w->cfg))
 		put_store(&all.store, &o);
-	if (w->cfg->handoff != HANDOFF_NONE)
+	if (w->cfg->handoff.kind != HANDOFF_NONE)
 		put_handoff(&each[0].handoff, &o);
 	put_faults(w, &o);
 	json_key_open(&o, "recent", '[');

@@ -61,7 +61,7 @@ void sim_route_ranks(struct sim_call *c)
 {
 	struct cgn_buf *b = &c->w->scratch;
 	b->n = 0;
-	if (c->w->handoff == NULL || c->w->cfg->handoff != HANDOFF_MOONCAKE) {
+	if (c->w->handoff == NULL || c->w->cfg->handoff.kind != HANDOFF_MOONCAKE) {
 		sim_call_refuse_as(c, 404, "no bootstrap server: --handoff is not mooncake");
 		return;
 	}

@@ -96,8 +96,8 @@ static CGN_RC start_publisher(struct sim_worker *w, struct cgn_err *err)
 	char endpoint[300];
 	const struct sim_events_cfg events = {cfg->dialect, cfg->hash_bytes, cfg->kv_groups,
 		cfg->block_tokens, w->rank, cfg->models};
-	const struct sim_publisher_cfg p = {cfg->kv_events, cfg->kv_events_replay, cfg->kv_events_topic,
-		w->rank, cfg->kv_events_buffer, sim_dialect_replays_topic(cfg->dialect)};
+	const struct sim_publisher_cfg p = {cfg->events.endpoint, cfg->events.replay, cfg->events.topic,
+		w->rank, cfg->events.buffer, sim_dialect_replays_topic(cfg->dialect)};
 	if (!sim_has_events(cfg))
 		return CGN_OK;
 	sim_events_init(&w->events, &events);
@@ -112,7 +112,7 @@ static enum enginemodel_note_kind notes_of(const struct sim_cfg *cfg)
 {
 	bool below = cfg->lower_blocks[ENGINEMODEL_TIER_CPU] > 0 ||
 		cfg->lower_blocks[ENGINEMODEL_TIER_STORAGE] > 0;
-	bool described = cfg->kv_events_describe || sim_dialect_describes(cfg->dialect);
+	bool described = cfg->events.describes || sim_dialect_describes(cfg->dialect);
 	if (!sim_keeps_contents(cfg))
 		return ENGINEMODEL_NOTE_NONE;
 	return sim_has_events(cfg) && below && described ? ENGINEMODEL_NOTE_FULL : ENGINEMODEL_NOTE_DIGEST;
@@ -215,8 +215,8 @@ static void host_fill(struct sim_team *team)
 {
 	const char *colon = strrchr(team->cfg->listen, ':');
 	struct cgn_str host = {team->cfg->listen, colon != NULL ? (size_t)(colon - team->cfg->listen) : 0};
-	if (team->cfg->handoff_host != NULL && team->cfg->handoff_host[0] != '\0')
-		host = cgn_str_of(team->cfg->handoff_host);
+	if (team->cfg->handoff.host != NULL && team->cfg->handoff.host[0] != '\0')
+		host = cgn_str_of(team->cfg->handoff.host);
 	else if (host.n > 2 && host.p[0] == '[')
 		host = (struct cgn_str){host.p + 1, host.n - 2};
 	(void)cgn_str_copyz(team->host, sizeof team->host, host);
@@ -241,7 +241,7 @@ CGN_RC sim_worker_start(struct sim_worker *w, struct sim_team *team, unsigned ra
 	CGN_TRY(start_publisher(w, err));
 	CGN_TRY(start_store(w, err));
 	host_fill(team);
-	if (w->cfg->handoff != HANDOFF_NONE)
+	if (w->cfg->handoff.kind != HANDOFF_NONE)
 		w->handoff = sim_handoff_new(w->loop, w->cfg, w->id_seed);
 	CGN_TRY(start_device(w, err));
 	return start_server(w, err);

@@ -19,7 +19,7 @@
 
 #define AGENT_TAG 0xa9e17002U
 
-/* How the node ends. */
+/* The end of the node, from its drain on. */
 struct agent_drain {
 	bool on;                       /* No new requests */
 	bool direct_over;              /* Routers go straight to the engine no more, or had their time */

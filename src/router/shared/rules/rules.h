@@ -90,19 +90,19 @@ struct gw_auth_rules {
 	struct oidc *oidc;      /* Borrowed; NULL: tokens are not taken. */
 };
 
-/* Which requests are sent again, and when. */
+/* Requests that are sent again, and the pause before. */
 struct gw_retry_rules {
 	uint32_t attempts;
 	unsigned on; /* Bits of enum breaker_failure. */
 	double budget;
 	cgn_nsec backoff;
 };
-/* How long an engine may take. */
+/* Longest times of an engine. */
 struct gw_timeout_rules {
 	cgn_nsec first_byte, stream_idle, tokenize;
 	cgn_nsec stall; /* 0: never. */
 };
-/* How requests wait for room. */
+/* The queue of requests that wait for room. */
 struct gw_queue_rules {
 	uint32_t most; /* 0: requests do not wait. */
 	enum queue_policy policy;

@@ -202,16 +202,6 @@ double ctl_share_within(struct samples *s, double ms)
 	return hi > 0.9999999 ? 1 : lo;
 }
 
-CGN_RC ctl_gpu_of(const struct ctl_args *a, struct replay_cfg *c, struct cgn_err *err)
-{
-	const char *name = ctl_flag(a, "--gpu");
-	c->gpu = gpu_find(name);
-	if (c->gpu == NULL)
-		return CGN_FAIL(err, INVALID, "--gpu is %.60s, not h100 or h200", name);
-	c->decode = (cgn_nsec)((double)c->decode * c->gpu->decode_share);
-	return CGN_OK;
-}
-
 CGN_RC ctl_rules_of(struct route_rules *out, struct cgn_err *err)
 {
 	struct config *cfg = NULL;

@@ -29,7 +29,5 @@ void ctl_trace_day(struct trace *t);
 CGN_RC ctl_trace_days(struct trace *t, uint32_t n, uint64_t seed, struct cgn_err *err);
 /* Return the share of the samples that are at most |ms|; 1: |ms| is 0, or there are none. */
 double ctl_share_within(struct samples *s, double ms);
-/* Read --gpu. */
-CGN_RC ctl_gpu_of(const struct ctl_args *a, struct replay_cfg *c, struct cgn_err *err);
 /* Fill |out| with the rules of the default configuration. */
 CGN_RC ctl_rules_of(struct route_rules *out, struct cgn_err *err);

@@ -14,6 +14,7 @@
 #include "base/samples/samples.h"
 #include "base/sum/sum.h"
 #include "bench/bench.h"
+#include "bench/common/report.h"
 #include "cognitora/v1/kv.pb-c.h"
 #include "io/wire/grpc/grpc.h"
 #include "joint/ctl/line/progress.h"
@@ -363,46 +364,38 @@ static double mib_per_s(const struct result *r)
 
 static CGN_RC report_json(struct bench *b, struct cgn_err *err)
 {
-	struct cgn_buf out = {0};
-	struct json_out o = json_out_to(&out);
-	json_open(&o, '{');
-	json_key_z(&o, "bench", "kv");
-	json_key_u64(&o, "values", KEYS);
-	json_key_u64(&o, "poll_us", b->poll_us);
-	json_key_open(&o, "results", '[');
+	struct report_doc doc;
+	struct json_out *o = report_begin(&doc, "kv");
+	json_key_u64(o, "values", KEYS);
+	json_key_u64(o, "poll_us", b->poll_us);
+	json_key_open(o, "results", '[');
 	for (size_t i = 0; i < b->n_results; i++) {
 		struct result *r = &b->results[i];
-		json_open(&o, '{');
-		json_key_z(&o, "op", r->op);
-		json_key_u64(&o, "bytes", r->bytes);
-		json_key_u64(&o, "count", samples_count(&r->took));
-		json_key_f64(&o, "p50_us", samples_us(&r->took, 0.5));
-		json_key_f64(&o, "p99_us", samples_us(&r->took, 0.99));
-		json_key_f64(&o, "max_us", samples_us(&r->took, 1));
-		json_key_f64(&o, "mib_per_s", mib_per_s(r));
-		json_close(&o, '}');
+		json_open(o, '{');
+		json_key_z(o, "op", r->op);
+		json_key_u64(o, "bytes", r->bytes);
+		json_key_u64(o, "count", samples_count(&r->took));
+		json_key_f64(o, "p50_us", samples_us(&r->took, 0.5));
+		json_key_f64(o, "p99_us", samples_us(&r->took, 0.99));
+		json_key_f64(o, "max_us", samples_us(&r->took, 1));
+		json_key_f64(o, "mib_per_s", mib_per_s(r));
+		json_close(o, '}');
 	}
-	json_close(&o, ']');
-	json_close(&o, '}');
-	cgn_buf_char(&out, '\n');
-	return ctl_print(&out, err);
+	return report_end(&doc, err);
 }
 
 static CGN_RC report_table(struct bench *b, struct cgn_err *err)
 {
-	static const char *const columns[] = {"OP", "BYTES", "COUNT", "P50", "P99", "MAX", "MIB/S"};
 	struct ctl_table t = {0};
-	for (size_t i = 0; i < CGN_COUNT(columns); i++)
-		ctl_table_column(&t, columns[i], i > 0);
 	for (size_t i = 0; i < b->n_results; i++) {
 		struct result *r = &b->results[i];
-		ctl_table_cell(&t, "%s", r->op);
-		ctl_table_cell(&t, "%llu", (unsigned long long)r->bytes);
-		ctl_table_cell(&t, "%zu", samples_count(&r->took));
-		ctl_table_cell(&t, "%.2f us", samples_us(&r->took, 0.5));
-		ctl_table_cell(&t, "%.2f us", samples_us(&r->took, 0.99));
-		ctl_table_cell(&t, "%.2f us", samples_us(&r->took, 1));
-		ctl_table_cell(&t, "%.0f", mib_per_s(r));
+		ctl_table_put(&t, "OP", "%s", r->op);
+		ctl_table_put(&t, "BYTES", "%llu", (unsigned long long)r->bytes);
+		ctl_table_put(&t, "COUNT", "%zu", samples_count(&r->took));
+		ctl_table_put(&t, "P50", "%.2f us", samples_us(&r->took, 0.5));
+		ctl_table_put(&t, "P99", "%.2f us", samples_us(&r->took, 0.99));
+		ctl_table_put(&t, "MAX", "%.2f us", samples_us(&r->took, 1));
+		ctl_table_put(&t, "MIB/S", "%.0f", mib_per_s(r));
 	}
 	return ctl_table_print(&t, false, err);
 }

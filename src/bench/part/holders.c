@@ -33,15 +33,15 @@ static void batch_report(void *user, uint64_t digest)
 CGN_RC holders_init(struct fleet *f, size_t n_nodes, size_t capacity, uint64_t seed, struct cgn_err *err)
 {
 	*f = (struct fleet){.n_nodes = n_nodes, .capacity = capacity, .rng = mix_seeded(seed) | 1};
-	f->nodes = calloc(n_nodes, sizeof *f->nodes);
-	for (size_t i = 0; f->nodes != NULL && i < n_nodes; i++) {
+	f->nodes = CGN_NEW_ARRAY(struct holders_node, n_nodes);
+	for (size_t i = 0; i < n_nodes; i++) {
 		f->nodes[i].holds = holdings_new(capacity, batch_report, f);
 		f->nodes[i].ring = malloc(capacity * sizeof(uint64_t));
 		if (f->nodes[i].ring == NULL)
 			return CGN_FAIL(err, NO_MEMORY, "no memory for %zu nodes of %zu blocks", n_nodes,
 				capacity);
 	}
-	return f->nodes != NULL ? CGN_OK : CGN_FAIL(err, NO_MEMORY, "no memory for %zu nodes", n_nodes);
+	return CGN_OK;
 }
 
 void holders_fini(struct fleet *f)

@@ -18,6 +18,7 @@
 
 #include "base/samples/samples.h"
 #include "bench/bench.h"
+#include "bench/common/report.h"
 #include "bench/common/traces.h"
 #include "bench/part/holders.h"
 #include "io/os/loop/loop.h"
@@ -112,25 +113,17 @@ static void note_bytes(struct run *x)
 	x->result->bytes = s.bytes;
 }
 
-/* Read the CPU time of this thread, which shows the cost of the work on a busy machine too. */
-static cgn_nsec cpu_now(void)
-{
-	struct timespec t;
-	(void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-	return (cgn_nsec)t.tv_sec * CGN_SEC + (cgn_nsec)t.tv_nsec;
-}
-
 static void apply_chunk(struct run *x, cgn_nsec *took, cgn_nsec *cpu)
 {
 	size_t from = 0, n = x->fleet.batches.n / sizeof(struct holders_batch);
-	cgn_nsec began = cgn_clock_now(), cpu_began = cpu_now(), last = cpu_began, longest = 0;
+	cgn_nsec began = cgn_clock_now(), cpu_began = report_cpu_now(), last = cpu_began, longest = 0;
 	for (size_t i = 0; i < n; i++) {
 		struct holders_batch b = batch_at(x, i);
 		apply_updates(x, b, from);
 		from += b.n;
 		if (i % GROUP != GROUP - 1 && i + 1 < n)
 			continue;
-		cgn_nsec now = cpu_now();
+		cgn_nsec now = report_cpu_now();
 		longest = cgn_since(now, last) > longest ? cgn_since(now, last) : longest;
 		last = now;
 	}
@@ -152,11 +145,11 @@ static CGN_RC measure_updates(struct run *x, struct cgn_err *err)
 		show_progress(x->result->nodes, "updates",
 			(double)x->result->updates / (double)x->b->updates);
 	}
-	cgn_nsec began = cgn_clock_now(), cpu_began = cpu_now();
+	cgn_nsec began = cgn_clock_now(), cpu_began = report_cpu_now();
 	while (kvindex_tick(x->ix, 4096))
 		;
 	took += cgn_since(cgn_clock_now(), began);
-	cpu += cpu_now() - cpu_began;
+	cpu += report_cpu_now() - cpu_began;
 	x->result->updates_per_cpu_second = (double)x->result->updates / (double)cpu * 1e9;
 	x->result->updates_per_second = (double)x->result->updates / (double)took * 1e9;
 	note_bytes(x);
@@ -276,9 +269,7 @@ static CGN_RC measure_case(struct run *x, struct cgn_err *err)
 	CGN_TRY(kvindex_new(&cfg, &x->ix, err));
 	CGN_TRY(kvindex_reader_new(x->ix, &x->reader, err));
 	CGN_TRY(holders_init(&x->fleet, nodes, capacity > 0 ? capacity : 1, b->seed, err));
-	x->lanes = calloc(nodes, sizeof *x->lanes);
-	if (x->lanes == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for %zu nodes", nodes);
+	x->lanes = CGN_NEW_ARRAY(uint16_t, nodes);
 	for (size_t i = 0; i < nodes; i++)
 		CGN_TRY(kvindex_node_add(x->ix, &x->lanes[i], err));
 	CGN_TRY(measure_updates(x, err));
@@ -305,13 +296,11 @@ static CGN_RC run_case(const struct bench *b, struct result *r, struct cgn_err *
 
 static CGN_RC report_json(const struct bench *b, struct cgn_err *err)
 {
-	struct cgn_buf out = {0};
-	struct json_out o = json_out_to(&out);
-	json_open(&o, '{');
-	json_key_z(&o, "bench", "index");
-	json_key_z(&o, "workload", b->file != NULL ? b->file : "generated");
-	json_key_u64(&o, "seed", b->seed);
-	json_key_open(&o, "results", '[');
+	struct report_doc doc;
+	struct json_out *o = report_begin(&doc, "index");
+	json_key_z(o, "workload", b->file != NULL ? b->file : "generated");
+	json_key_u64(o, "seed", b->seed);
+	json_key_open(o, "results", '[');
 	for (size_t i = 0; i < b->n_cases; i++) {
 		const struct result *r = &b->results[i];
 		const struct {
@@ -328,40 +317,33 @@ static CGN_RC report_json(const struct bench *b, struct cgn_err *err)
 			{"lookups_per_second", r->lookups_per_second},
 			{"updates_beside_per_second", r->updates_beside_per_second},
 			{"blocks_per_lookup", r->blocks_per_lookup}, {"held_all_p50_ns", r->held_all_p50_ns}};
-		json_open(&o, '{');
+		json_open(o, '{');
 		for (size_t k = 0; k < CGN_COUNT(numbers); k++) {
-			json_key_f64(&o, numbers[k].name, numbers[k].v);
+			json_key_f64(o, numbers[k].name, numbers[k].v);
 		}
-		json_key_bool(&o, "kept_up", r->kept_up);
-		json_close(&o, '}');
+		json_key_bool(o, "kept_up", r->kept_up);
+		json_close(o, '}');
 	}
-	json_close(&o, ']');
-	json_close(&o, '}');
-	cgn_buf_char(&out, '\n');
-	return ctl_print(&out, err);
+	return report_end(&doc, err);
 }
 
 static CGN_RC report_table(const struct bench *b, struct cgn_err *err)
 {
-	static const char *const headers[] = {"NODES", "BLOCKS", "MEMBERSHIPS", "UPDATES/S", "/CPU-S",
-		"LONGEST", "BYTES/MEMBERSHIP", "WORST", "LOOKUP P50", "P99", "BLOCKS/LOOKUP", "KEPT UP"};
 	struct ctl_table t = {0};
-	for (size_t i = 0; i < CGN_COUNT(headers); i++)
-		ctl_table_column(&t, headers[i], true);
 	for (size_t i = 0; i < b->n_cases; i++) {
 		const struct result *r = &b->results[i];
-		ctl_table_cell(&t, "%" PRIu64, r->nodes);
-		ctl_table_cell(&t, "%" PRIu64, r->blocks);
-		ctl_table_cell(&t, "%" PRIu64, r->memberships);
-		ctl_table_cell(&t, "%.2f M", r->updates_per_second / 1e6);
-		ctl_table_cell(&t, "%.2f M", r->updates_per_cpu_second / 1e6);
-		ctl_table_cell(&t, "%.0f us", r->longest_group_us);
-		ctl_table_cell(&t, "%.1f", r->bytes_per_membership);
-		ctl_table_cell(&t, "%.1f", r->worst_bytes_per_membership);
-		ctl_table_cell(&t, "%.0f ns", r->lookup_p50_ns);
-		ctl_table_cell(&t, "%.0f ns", r->lookup_p99_ns);
-		ctl_table_cell(&t, "%.1f", r->blocks_per_lookup);
-		ctl_table_cell(&t, "%s", r->kept_up ? "yes" : "no");
+		ctl_table_put(&t, "NODES", "%" PRIu64, r->nodes);
+		ctl_table_put(&t, "BLOCKS", "%" PRIu64, r->blocks);
+		ctl_table_put(&t, "MEMBERSHIPS", "%" PRIu64, r->memberships);
+		ctl_table_put(&t, "UPDATES/S", "%.2f M", r->updates_per_second / 1e6);
+		ctl_table_put(&t, "/CPU-S", "%.2f M", r->updates_per_cpu_second / 1e6);
+		ctl_table_put(&t, "LONGEST", "%.0f us", r->longest_group_us);
+		ctl_table_put(&t, "BYTES/MEMBERSHIP", "%.1f", r->bytes_per_membership);
+		ctl_table_put(&t, "WORST", "%.1f", r->worst_bytes_per_membership);
+		ctl_table_put(&t, "LOOKUP P50", "%.0f ns", r->lookup_p50_ns);
+		ctl_table_put(&t, "P99", "%.0f ns", r->lookup_p99_ns);
+		ctl_table_put(&t, "BLOCKS/LOOKUP", "%.1f", r->blocks_per_lookup);
+		ctl_table_put(&t, "KEPT UP", r->kept_up ? "yes" : "no");
 	}
 	return ctl_table_print(&t, false, err);
 }

@@ -18,6 +18,7 @@
 #include "base/mix/mix.h"
 #include "base/samples/samples.h"
 #include "bench/bench.h"
+#include "bench/common/report.h"
 #include "bench/part/pick_world.h"
 #include "io/os/loop/loop.h"
 #include "joint/ctl/line/progress.h"
@@ -323,11 +324,6 @@ static CGN_RC run_case(const struct bench *b, struct result *r, struct cgn_err *
 
 /* ---- report ---- */
 
-static double mean_us(uint64_t sum, uint64_t n)
-{
-	return n > 0 ? (double)sum / (double)n : 0;
-}
-
 /* Return how many phases were measured. */
 static size_t phases_of(const struct bench *b)
 {
@@ -340,8 +336,8 @@ static void json_group(const struct bench *b, struct json_out *o, struct result 
 	json_key_f64(o, "nodes", (double)r->nodes);
 	json_key_z(o, "prompts", group_names[g]);
 	json_key_f64(o, "decisions", (double)r->count[g]);
-	json_key_f64(o, "digests_made", mean_us(r->digests[g], r->count[g]));
-	json_key_f64(o, "blocks_held", mean_us(r->held[g], r->count[g]));
+	json_key_f64(o, "digests_made", report_share(r->digests[g], r->count[g]));
+	json_key_f64(o, "blocks_held", report_share(r->held[g], r->count[g]));
 	for (size_t p = 0; p < phases_of(b); p++) {
 		char name[32];
 		(void)snprintf(name, sizeof name, "%s_us", phase_names[p]);
@@ -358,49 +354,36 @@ static void json_group(const struct bench *b, struct json_out *o, struct result 
 
 static CGN_RC report_json(struct bench *b, struct cgn_err *err)
 {
-	struct cgn_buf out = {0};
-	struct json_out o = json_out_to(&out);
-	json_open(&o, '{');
-	json_key_z(&o, "bench", "pick");
-	json_key_z(&o, "policy", route_policy_text(b->policy));
-	json_key_f64(&o, "tokens", (double)b->tokens);
-	json_key_f64(&o, "seed", (double)b->seed);
-	json_key_open(&o, "results", '[');
+	struct report_doc doc;
+	struct json_out *o = report_begin(&doc, "pick");
+	json_key_z(o, "policy", route_policy_text(b->policy));
+	json_key_f64(o, "tokens", (double)b->tokens);
+	json_key_f64(o, "seed", (double)b->seed);
+	json_key_open(o, "results", '[');
 	for (size_t i = 0; i < b->n_cases; i++)
 		for (size_t g = 0; g < GROUPS; g++)
-			json_group(b, &o, &b->results[i], (enum group)g);
-	json_close(&o, ']');
-	json_close(&o, '}');
-	cgn_buf_char(&out, '\n');
-	return ctl_print(&out, err);
+			json_group(b, o, &b->results[i], (enum group)g);
+	return report_end(&doc, err);
 }
 
 static CGN_RC report_table(struct bench *b, struct cgn_err *err)
 {
-	static const char *const headers[] = {"NODES", "PROMPTS", "DECISIONS", "DIGESTS", "HELD",
-		"DIGEST P50", "P99", "MATCH P50", "P99", "SCORE P50", "P99", "BOOK P50", "P99", "TOTAL P50",
-		"P99", "RECORD P50", "P99", "SHADOW P50", "P99"};
+	static const char *const headers[PHASES] = {"DIGEST P50", "MATCH P50", "SCORE P50", "BOOK P50",
+		"TOTAL P50", "RECORD P50", "SHADOW P50", "SPLIT P50"};
 	struct ctl_table t = {0};
-	for (size_t i = 0; i < CGN_COUNT(headers); i++)
-		ctl_table_column(&t, headers[i], i != 1);
-	if (b->prefill > 0) {
-		ctl_table_column(&t, "SPLIT P50", true);
-		ctl_table_column(&t, "P99", true);
-	}
-	ctl_table_column(&t, "TOTAL P99.9", true);
 	for (size_t i = 0; i < b->n_cases * GROUPS; i++) {
 		struct result *r = &b->results[i / GROUPS];
 		enum group g = (enum group)(i % GROUPS);
-		ctl_table_cell(&t, "%" PRIu64, r->nodes);
-		ctl_table_cell(&t, "%s", group_names[g]);
-		ctl_table_cell(&t, "%" PRIu64, r->count[g]);
-		ctl_table_cell(&t, "%.0f", mean_us(r->digests[g], r->count[g]));
-		ctl_table_cell(&t, "%.0f", mean_us(r->held[g], r->count[g]));
+		ctl_table_put(&t, "NODES", "%" PRIu64, r->nodes);
+		ctl_table_put(&t, "PROMPTS", "%s", group_names[g]);
+		ctl_table_put(&t, "DECISIONS", "%" PRIu64, r->count[g]);
+		ctl_table_put(&t, "DIGESTS", "%.0f", report_share(r->digests[g], r->count[g]));
+		ctl_table_put(&t, "HELD", "%.0f", report_share(r->held[g], r->count[g]));
 		for (size_t p = 0; p < phases_of(b); p++) {
-			ctl_table_cell(&t, "%.1f us", samples_us(&r->took[g][p], 0.5));
-			ctl_table_cell(&t, "%.1f us", samples_us(&r->took[g][p], 0.99));
+			ctl_table_put(&t, headers[p], "%.1f us", samples_us(&r->took[g][p], 0.5));
+			ctl_table_put(&t, "P99", "%.1f us", samples_us(&r->took[g][p], 0.99));
 		}
-		ctl_table_cell(&t, "%.1f us", samples_us(&r->took[g][TOTAL], 0.999));
+		ctl_table_put(&t, "TOTAL P99.9", "%.1f us", samples_us(&r->took[g][TOTAL], 0.999));
 	}
 	return ctl_table_print(&t, false, err);
 }

@@ -6,8 +6,7 @@
 #include <stdlib.h>
 
 #include "base/mix/mix.h"
-#include "policy/config/config.h"
-#include "policy/fleet/settings/settings.h"
+#include "bench/common/traces.h"
 
 #define INDEX_BYTES  ((size_t)4 << 30)
 #define RECORD_BYTES ((size_t)64 << 20)
@@ -164,16 +163,6 @@ CGN_RC pick_world_tell(struct pick_world *w, uint64_t conversation, struct cgn_e
 
 /* ---- the world ---- */
 
-static CGN_RC rules_fill(const struct pick_cfg *cfg, struct route_rules *out, struct cgn_err *err)
-{
-	struct config *defaults = NULL;
-	CGN_TRY(settings_load("defaults", (struct cgn_str){"", 0}, NULL, NULL, 0, &defaults, err));
-	chooser_rules_fill(defaults, out);
-	config_free(&defaults);
-	out->policy = cfg->policy;
-	return CGN_OK;
-}
-
 CGN_RC pick_world_init(struct pick_world *w, const struct pick_cfg *cfg, struct cgn_err *err)
 {
 	const struct kvindex_cfg index = {.max_bytes = INDEX_BYTES,
@@ -183,12 +172,11 @@ CGN_RC pick_world_init(struct pick_world *w, const struct pick_cfg *cfg, struct 
 		.n_nodes = cfg->nodes,
 		.tokens = cfg->tokens,
 		.prefill = cfg->prefill};
-	CGN_TRY(rules_fill(cfg, &w->rules, err));
+	CGN_TRY(ctl_rules_of(&w->rules, err));
+	w->rules.policy = cfg->policy;
 	w->root = digest_chain_root(CGN_STR("m"), CGN_STR(""), CGN_STR(""));
-	w->ids = malloc(w->tokens * sizeof *w->ids);
-	w->digests = malloc(w->tokens / PICK_BLOCK_TOKENS * sizeof *w->digests);
-	if (w->ids == NULL || w->digests == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for a prompt of %zu tokens", w->tokens);
+	w->ids = CGN_NEW_ARRAY(uint32_t, w->tokens);
+	w->digests = CGN_NEW_ARRAY(uint64_t, w->tokens / PICK_BLOCK_TOKENS);
 	w->cluster = cluster_new();
 	w->shared.stats = w->cluster->stats;
 	CGN_TRY(kvindex_new(&index, &w->shared.index, err));

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "bench/common/report.h"
 #include "bench/part/text.h"
 #include "io/os/loop/loop.h"
 #include "policy/text/prompt/encode.h"
@@ -20,11 +21,6 @@ struct run {
 	size_t tokenised;
 	uint64_t tokens;
 };
-
-static double seconds_since(cgn_nsec from)
-{
-	return (double)cgn_since(cgn_clock_now(), from) / 1e9;
-}
 
 /* Return the special token that ends a message, after which a text may be cut. */
 static const char *end_of_message(const struct tokenizer *t)
@@ -69,7 +65,7 @@ static CGN_RC make_chain(struct run *r, struct cgn_str text, double *took, struc
 	if (cgn_ok(rc))
 		prompt_encode_finish(&e, r->cache, &c);
 	prompt_encode_close(&e);
-	*took = seconds_since(from);
+	*took = report_seconds_since(from);
 	r->tokens = c.n_tokens;
 	return rc;
 }

@@ -7,10 +7,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "bench/bench.h"
+#include "bench/common/report.h"
 #include "bench/part/prompt.h"
 #include "bench/part/text.h"
 #include "io/os/disk/disk.h"
@@ -68,19 +68,6 @@ struct result {
 	struct bench_prompt prompt;
 };
 
-/* Read the CPU time of this thread, so that other load on the machine matters as little as possible. */
-static double cpu_seconds(void)
-{
-	struct timespec t;
-	(void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
-
-static double seconds_since(cgn_nsec from)
-{
-	return (double)cgn_since(cgn_clock_now(), from) / 1e9;
-}
-
 /* ---- the text ---- */
 
 /* Cut the text into parts, at line ends if there are any nearby. */
@@ -128,9 +115,9 @@ static CGN_RC run_rounds(const struct bench *b, const struct tokenizer *t, struc
 {
 	for (uint64_t i = 0; i < b->rounds; i++) {
 		CGN_ON_EXIT(tokenizer_work_free) struct tokenizer_work *w = tokenizer_work_new(t);
-		double from = cpu_seconds();
+		cgn_nsec from = report_cpu_now();
 		CGN_TRY(one_round(b, t, w, ids, err));
-		double took = cpu_seconds() - from;
+		double took = (double)cgn_since(report_cpu_now(), from) / 1e9;
 		r->best = i == 0 || took < r->best ? took : r->best;
 	}
 	r->tokens = ids->n;
@@ -148,7 +135,7 @@ static CGN_RC measure_ours(const struct bench *b, struct tokenizer_ids *ids, str
 		rc = tokenizer_load(cgn_buf_view(&file), &t, err);
 	cgn_buf_fini(&file);
 	CGN_TRY(rc);
-	r->load = seconds_since(from);
+	r->load = report_seconds_since(from);
 	r->memory = tokenizer_bytes(t);
 	CGN_TRY(bench_prompt(t, b->prompt_tokens, b->rounds, &r->prompt, err));
 	return run_rounds(b, t, ids, r, err);
@@ -278,45 +265,34 @@ static void one_json(const struct bench *b, const struct result *r, struct json_
 
 static CGN_RC report_json(const struct bench *b, const struct result *results, size_t n, struct cgn_err *err)
 {
-	struct cgn_buf out = {0};
-	struct json_out o = json_out_to(&out);
-	json_open(&o, '{');
-	json_key_z(&o, "bench", "tokenizer");
-	json_key_u64(&o, "text_bytes", b->text.n);
-	json_key_u64(&o, "rounds", b->rounds);
-	json_key_open(&o, "files", '[');
+	struct report_doc doc;
+	struct json_out *o = report_begin(&doc, "tokenizer");
+	json_key_u64(o, "text_bytes", b->text.n);
+	json_key_u64(o, "rounds", b->rounds);
+	json_key_open(o, "files", '[');
 	for (size_t i = 0; i < n; i++)
-		one_json(b, &results[i], &o);
-	json_close(&o, ']');
-	json_close(&o, '}');
-	cgn_buf_char(&out, '\n');
-	return ctl_print(&out, err);
+		one_json(b, &results[i], o);
+	return report_end(&doc, err);
 }
 
 static CGN_RC report_table(const struct bench *b, const struct result *results, size_t n, struct cgn_err *err)
 {
-	static const char *const columns[] = {"FILE", "MB/S", "TOKENS/S", "LOAD MS", "MEMORY MB", "PROMPT MS",
-		"AGAIN MS", "TURN MS", "HF MB/S", "HF LOAD MS", "RATIO", "IDS"};
 	struct ctl_table t = {0};
-	for (size_t i = 0; i < CGN_COUNT(columns); i++)
-		ctl_table_column(&t, columns[i], i > 0 && i + 1 < CGN_COUNT(columns));
 	for (const struct result *r = results; r < results + n; r++) {
-		ctl_table_cell(&t, "%s", r->file);
-		ctl_table_cell(&t, "%.1f", mb_per_second(b, r->best));
-		ctl_table_cell(&t, "%.0f", (double)r->tokens / r->best);
-		ctl_table_cell(&t, "%.0f", r->load * 1e3);
-		ctl_table_cell(&t, "%.1f", (double)r->memory / 1e6);
-		ctl_table_cell(&t, "%.2f", r->prompt.first * 1e3);
-		ctl_table_cell(&t, "%.3f", r->prompt.repeat * 1e3);
-		ctl_table_cell(&t, "%.3f", r->prompt.turn * 1e3);
-		if (r->other.there) {
-			ctl_table_cell(&t, "%.1f", mb_per_second(b, r->other.best));
-			ctl_table_cell(&t, "%.0f", r->other.load * 1e3);
-			ctl_table_cell(&t, "%.2f", r->other.best / r->best);
-		}
-		for (size_t i = 0; !r->other.there && i < 3; i++)
-			ctl_table_cell(&t, "-");
-		ctl_table_cell(&t, "%s", r->other.there ? "identical" : "not compared");
+		ctl_table_put(&t, "FILE", "%s", r->file);
+		ctl_table_put(&t, "MB/S", "%.1f", mb_per_second(b, r->best));
+		ctl_table_put(&t, "TOKENS/S", "%.0f", (double)r->tokens / r->best);
+		ctl_table_put(&t, "LOAD MS", "%.0f", r->load * 1e3);
+		ctl_table_put(&t, "MEMORY MB", "%.1f", (double)r->memory / 1e6);
+		ctl_table_put(&t, "PROMPT MS", "%.2f", r->prompt.first * 1e3);
+		ctl_table_put(&t, "AGAIN MS", "%.3f", r->prompt.repeat * 1e3);
+		ctl_table_put(&t, "TURN MS", "%.3f", r->prompt.turn * 1e3);
+		bool there = r->other.there;
+		ctl_table_put(&t, "HF MB/S", there ? "%.1f" : "-",
+			there ? mb_per_second(b, r->other.best) : 0);
+		ctl_table_put(&t, "HF LOAD MS", there ? "%.0f" : "-", r->other.load * 1e3);
+		ctl_table_put(&t, "RATIO", there ? "%.2f" : "-", r->other.best / r->best);
+		ctl_table_put(&t, "IDS", "%s", there ? "identical" : "not compared");
 	}
 	return ctl_table_print(&t, false, err);
 }

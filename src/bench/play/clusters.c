@@ -4,7 +4,8 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "bench/common/traces.h"
+#include "bench/common/report.h"
+#include "bench/play/play.h"
 #include "io/os/loop/loop.h"
 #include "joint/ctl/line/progress.h"
 
@@ -90,7 +91,7 @@ static CGN_RC row_one_cluster(const struct federation_trace *t, const struct rep
 	CGN_TRY(replay_run(&t->all, &all, &r, err));
 	*out = (struct federation_result){.requests = r.requests,
 		.done = r.done,
-		.refused = r.refused_full + r.refused_late + r.refused_too_large,
+		.refused = play_refused(&r),
 		.waited = r.waited,
 		.prompt_blocks = r.prompt_blocks,
 		.cached_blocks = r.cached_blocks,
@@ -112,21 +113,16 @@ static CGN_RC row_run(struct rows *rows, unsigned i, const struct federation_tra
 	cfg.forwards = i == ROW_FEDERATION;
 	CGN_TRY(i == ROW_ONE ? row_one_cluster(t, replay, cfg.clusters, &rows->v[i], err)
 			     : federation_run(t, &cfg, &rows->v[i], err));
-	rows->wall_s[i] = (double)cgn_since(cgn_clock_now(), began) / 1e9;
+	rows->wall_s[i] = report_seconds_since(began);
 	return CGN_OK;
 }
 
 /* ---- report ---- */
 
-static double share_of(uint64_t part, uint64_t all)
-{
-	return all > 0 ? (double)part / (double)all : 0;
-}
-
 static double hits_of_one(const struct rows *rows, unsigned i)
 {
-	double one = share_of(rows->v[ROW_ONE].cached_blocks, rows->v[ROW_ONE].prompt_blocks);
-	return one > 0 ? share_of(rows->v[i].cached_blocks, rows->v[i].prompt_blocks) / one : 1;
+	double one = report_share(rows->v[ROW_ONE].cached_blocks, rows->v[ROW_ONE].prompt_blocks);
+	return one > 0 ? report_share(rows->v[i].cached_blocks, rows->v[i].prompt_blocks) / one : 1;
 }
 
 static double ttft_of_one(struct rows *rows, unsigned i, double quantile)
@@ -170,7 +166,7 @@ static void put_federation(const struct federation_cfg *cfg, const struct federa
 	struct json_out *o)
 {
 	json_key_u64(o, "left", r->left);
-	json_key_f64(o, "left_ratio", share_of(r->left, r->requests));
+	json_key_f64(o, "left_ratio", report_share(r->left, r->requests));
 	json_key_open(o, "left_by", '{');
 	for (unsigned s = 0; s < PEER_BID_SOURCES; s++)
 		json_key_u64(o, peer_bid_text((enum peer_bid_source)s), r->left_by[s]);
@@ -206,15 +202,13 @@ static void put_row(struct rows *rows, unsigned i, struct json_out *o)
 	json_key_u64(o, "broken", r->broken);
 	json_key_u64(o, "resumed", r->resumed);
 	json_key_u64(o, "waited", r->waited);
-	json_key_f64(o, "hit_ratio", share_of(r->cached_blocks, r->prompt_blocks));
+	json_key_f64(o, "hit_ratio", report_share(r->cached_blocks, r->prompt_blocks));
 	json_key_f64(o, "hits_of_one_cluster", hits_of_one(rows, i));
 	json_key_u64(o, "evicted_blocks", r->evicted_blocks);
-	json_key(o, "ttft_ms");
-	samples_json(&r->ttft, o);
+	play_samples(o, "ttft_ms", &r->ttft);
 	json_key_f64(o, "ttft_p50_of_one_cluster", ttft_of_one(rows, i, 0.5));
 	json_key_f64(o, "ttft_p90_of_one_cluster", ttft_of_one(rows, i, 0.9));
-	json_key(o, "itl_ms");
-	samples_json(&r->itl, o);
+	play_samples(o, "itl_ms", &r->itl);
 	if (i == ROW_FEDERATION)
 		put_federation(&rows->c->cfg, r, o);
 	json_close(o, '}');
@@ -222,63 +216,56 @@ static void put_row(struct rows *rows, unsigned i, struct json_out *o)
 
 static CGN_RC report_json(struct rows *rows, const struct replay_cfg *replay, struct cgn_err *err)
 {
-	struct cgn_buf out = {0};
-	struct json_out o = json_out_to(&out);
+	struct report_doc doc;
 	const struct federation_cfg *c = &rows->c->cfg;
-	json_open(&o, '{');
-	json_key_z(&o, "bench", "replay");
-	json_key_z(&o, "trace", rows->name);
-	json_key_u64(&o, "requests", rows->trace->n);
-	json_key_u64(&o, "clusters", c->clusters);
-	json_key_u64(&o, "nodes", replay->nodes);
-	json_key_u64(&o, "blocks", replay->blocks);
-	json_key_f64(&o, "speed", replay->speed);
-	json_key_u64(&o, "seed", replay->seed);
-	json_key_f64(&o, "day_swing", rows->c->swing);
-	json_key_open(&o, "wan_ms", '[');
+	struct json_out *o = report_begin(&doc, "replay");
+	json_key_z(o, "trace", rows->name);
+	json_key_u64(o, "requests", rows->trace->n);
+	json_key_u64(o, "clusters", c->clusters);
+	json_key_u64(o, "nodes", replay->nodes);
+	json_key_u64(o, "blocks", replay->blocks);
+	json_key_f64(o, "speed", replay->speed);
+	json_key_u64(o, "seed", replay->seed);
+	json_key_f64(o, "day_swing", rows->c->swing);
+	json_key_open(o, "wan_ms", '[');
 	for (size_t i = 0; i < c->n_ways; i++)
-		json_put_u64(&o, c->way_ms[i]);
-	json_close(&o, ']');
-	json_key_f64(&o, "wan_loss", c->loss);
-	json_key_f64(&o, "margin_ms", (double)c->rules.margin / 1e6);
-	json_key_f64(&o, "rework", c->rules.rework);
-	json_key_f64(&o, "affinity", c->rules.affinity);
-	json_key_f64(&o, "summary_interval_ms", (double)c->interval / 1e6);
-	json_key_u64(&o, "max_hops", c->max_hops);
-	json_key_u64(&o, "peer_max_concurrent", c->max_concurrent);
-	json_key_open(&o, "results", '[');
+		json_put_u64(o, c->way_ms[i]);
+	json_close(o, ']');
+	json_key_f64(o, "wan_loss", c->loss);
+	json_key_f64(o, "margin_ms", (double)c->rules.margin / 1e6);
+	json_key_f64(o, "rework", c->rules.rework);
+	json_key_f64(o, "affinity", c->rules.affinity);
+	json_key_f64(o, "summary_interval_ms", (double)c->interval / 1e6);
+	json_key_u64(o, "max_hops", c->max_hops);
+	json_key_u64(o, "peer_max_concurrent", c->max_concurrent);
+	json_key_open(o, "results", '[');
 	for (unsigned i = 0; i < ROWS; i++)
-		put_row(rows, i, &o);
-	json_close(&o, ']');
-	json_close(&o, '}');
-	cgn_buf_char(&out, '\n');
-	return ctl_print(&out, err);
+		put_row(rows, i, o);
+	return report_end(&doc, err);
 }
 
 static void table_row(struct rows *rows, unsigned i, struct ctl_table *t)
 {
 	struct federation_result *r = &rows->v[i];
-	ctl_table_cell(t, "%s", row_names[i]);
-	ctl_table_cell(t, "%.2f %%", 100 * share_of(r->cached_blocks, r->prompt_blocks));
-	ctl_table_cell(t, "%.1f %%", 100 * hits_of_one(rows, i));
-	ctl_table_cell(t, "%.1f ms", samples_ms(&r->ttft, 0.5));
-	ctl_table_cell(t, "%.1f", samples_ms(&r->ttft, 0.9));
-	ctl_table_cell(t, "%.2f", ttft_of_one(rows, i, 0.9));
-	ctl_table_cell(t, "%.1f", samples_ms(&r->ttft, 0.99));
-	ctl_table_cell(t, "%.1f %%", 100 * share_of(r->left, r->requests));
-	ctl_table_cell(t, "%" PRIu64, r->bounced + r->returned);
-	ctl_table_cell(t, "%.1f %%", 100 * share_of(r->mispredicted, r->predicted));
-	ctl_table_cell(t, "%.0f", bytes_per_s(r));
-	ctl_table_cell(t, "%.0f", federation_kbit_per_million(r, &rows->c->cfg));
-	ctl_table_cell(t, "%" PRIu64, r->done);
-	ctl_table_cell(t, "%" PRIu64, r->refused + r->broken);
-	ctl_table_cell(t, "%.1f s", rows->wall_s[i]);
+	ctl_table_put(t, "MODE", "%s", row_names[i]);
+	ctl_table_put(t, "HITS", "%.2f %%", 100 * report_share(r->cached_blocks, r->prompt_blocks));
+	ctl_table_put(t, "OF ONE", "%.1f %%", 100 * hits_of_one(rows, i));
+	ctl_table_put(t, "TTFT P50", "%.1f ms", samples_ms(&r->ttft, 0.5));
+	ctl_table_put(t, "P90", "%.1f", samples_ms(&r->ttft, 0.9));
+	ctl_table_put(t, "OF ONE", "%.2f", ttft_of_one(rows, i, 0.9));
+	ctl_table_put(t, "P99", "%.1f", samples_ms(&r->ttft, 0.99));
+	ctl_table_put(t, "LEFT", "%.1f %%", 100 * report_share(r->left, r->requests));
+	ctl_table_put(t, "CAME BACK", "%" PRIu64, r->bounced + r->returned);
+	ctl_table_put(t, "WRONG", "%.1f %%", 100 * report_share(r->mispredicted, r->predicted));
+	ctl_table_put(t, "SUMMARY B/S", "%.0f", bytes_per_s(r));
+	ctl_table_put(t, "KBIT/S/MBLOCK", "%.0f", federation_kbit_per_million(r, &rows->c->cfg));
+	ctl_table_put(t, "DONE", "%" PRIu64, r->done);
+	ctl_table_put(t, "REFUSED", "%" PRIu64, r->refused + r->broken);
+	ctl_table_put(t, "WALL", "%.1f s", rows->wall_s[i]);
 }
 
 static CGN_RC report_table(struct rows *rows, const struct replay_cfg *replay, struct cgn_err *err)
 {
-	static const char *const headers[] = {"MODE", "HITS", "OF ONE", "TTFT P50", "P90", "OF ONE", "P99",
-		"LEFT", "CAME BACK", "WRONG", "SUMMARY B/S", "KBIT/S/MBLOCK", "DONE", "REFUSED", "WALL"};
 	const struct federation_cfg *c = &rows->c->cfg;
 	struct ctl_table t = {0};
 	(void)printf("%zu requests; %u clusters of %u nodes of %u blocks\n", rows->trace->n, c->clusters,
@@ -292,8 +279,6 @@ static CGN_RC report_table(struct rows *rows, const struct replay_cfg *replay, s
 			(double)cut->left_for_ns / 1e6, cut->most_before, cut->most_after,
 			rows->v[ROW_FEDERATION].returned, rows->v[ROW_FEDERATION].resumed);
 	}
-	for (size_t i = 0; i < CGN_COUNT(headers); i++)
-		ctl_table_column(&t, headers[i], i > 0);
 	for (unsigned i = 0; i < ROWS; i++)
 		table_row(rows, i, &t);
 	return ctl_table_print(&t, false, err);

@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "bench/common/report.h"
 #include "bench/common/traces.h"
 #include "io/os/loop/loop.h"
 #include "joint/ctl/line/progress.h"
@@ -64,27 +65,22 @@ static void put_case(const struct bench *b, size_t policy, size_t size, struct j
 
 static CGN_RC report_json(const struct bench *b, struct cgn_err *err)
 {
-	struct cgn_buf out = {0};
-	struct json_out o = json_out_to(&out);
-	json_open(&o, '{');
-	json_key_z(&o, "bench", "evict");
-	json_key_z(&o, "trace", b->name);
-	json_key_u64(&o, "requests", b->trace.n);
-	json_key_u64(&o, "block_tokens", b->trace.block_tokens);
-	json_key_u64(&o, "prompt_blocks", b->trace.n_ids);
-	json_key_u64(&o, "distinct_blocks", b->ideal.distinct);
-	json_key_f64(&o, "ideal_hit_ratio", trace_found_ratio(b->ideal));
-	json_key_u64(&o, "shards", b->shards);
-	json_key_bool(&o, "begin_first", b->begin_first);
-	json_key_open(&o, "results", '[');
+	struct report_doc doc;
+	struct json_out *o = report_begin(&doc, "evict");
+	json_key_z(o, "trace", b->name);
+	json_key_u64(o, "requests", b->trace.n);
+	json_key_u64(o, "block_tokens", b->trace.block_tokens);
+	json_key_u64(o, "prompt_blocks", b->trace.n_ids);
+	json_key_u64(o, "distinct_blocks", b->ideal.distinct);
+	json_key_f64(o, "ideal_hit_ratio", trace_found_ratio(b->ideal));
+	json_key_u64(o, "shards", b->shards);
+	json_key_bool(o, "begin_first", b->begin_first);
+	json_key_open(o, "results", '[');
 	for (size_t p = 0; p < b->n_policies; p++) {
 		for (size_t i = 0; i < b->n_sizes; i++)
-			put_case(b, p, i, &o);
+			put_case(b, p, i, o);
 	}
-	json_close(&o, ']');
-	json_close(&o, '}');
-	cgn_buf_char(&out, '\n');
-	return ctl_print(&out, err);
+	return report_end(&doc, err);
 }
 
 static CGN_RC report_table(const struct bench *b, struct cgn_err *err)

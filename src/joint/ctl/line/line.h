@@ -85,6 +85,10 @@ struct ctl_table {
 void ctl_table_column(struct ctl_table *t, const char *header, bool is_number);
 void ctl_table_wide_column(struct ctl_table *t, const char *header, bool is_number);
 void ctl_table_cell(struct ctl_table *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* Append a cell with the header of its column, which the first row adds: text if |fmt| is "%s", else a number. No other column has
+ * the header of the first one. */
+void ctl_table_put(struct ctl_table *t, const char *header, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
 /* Prints the table and frees it. */
 CGN_RC ctl_table_print(struct ctl_table *t, bool json, struct cgn_err *err);
 

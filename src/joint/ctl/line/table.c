@@ -79,18 +79,38 @@ void ctl_table_wide_column(struct ctl_table *t, const char *header, bool is_numb
 	t->is_wide[t->columns - 1] = true;
 }
 
-void ctl_table_cell(struct ctl_table *t, const char *fmt, ...)
+static void cell_add(struct ctl_table *t, const char *fmt, va_list ap)
 {
-	va_list ap, again;
-	va_start(ap, fmt);
+	va_list again;
 	va_copy(again, ap);
 	int n = vsnprintf(NULL, 0, fmt, ap);
 	char *to = cgn_buf_room(&t->text, (size_t)n + 1);
 	if (to != NULL && vsnprintf(to, (size_t)n + 1, fmt, again) == n)
 		cgn_buf_grew(&t->text, (size_t)n + 1);
 	va_end(again);
-	va_end(ap);
 	t->cells++;
+}
+
+void ctl_table_cell(struct ctl_table *t, const char *fmt, ...)
+{
+	va_list ap;
+	va_start(ap, fmt);
+	cell_add(t, fmt, ap);
+	va_end(ap);
+}
+
+void ctl_table_put(struct ctl_table *t, const char *header, const char *fmt, ...)
+{
+	va_list ap;
+	if (t->cells == t->columns && (t->columns == 0 || strcmp(header, t->header[0]) != 0)) {
+		CGN_MUST(t->columns < CTL_MAX_COLUMNS);
+		t->is_number[t->columns] = strcmp(fmt, "%s") != 0;
+		t->header[t->columns++] = header;
+	}
+	CGN_MUST(strcmp(header, t->header[t->cells % t->columns]) == 0);
+	va_start(ap, fmt);
+	cell_add(t, fmt, ap);
+	va_end(ap);
 }
 
 static void print_json(const struct ctl_table *t, struct cgn_buf *out)

@@ -39,8 +39,6 @@ CGN_RC ctl_admin_get(const struct ctl_args *a, const char *path, struct cgn_buf 
 	CGN_TRY(cgn_loop_new(&l, err));
 	cgn_rc rc = admin_get(a, l, &o, path, out, err);
 	ctl_origin_close(&o);
-	cgn_loop_stop(l);
-	cgn_loop_run(l); /* Runs the callbacks of closing handles. */
-	cgn_loop_free(&l);
+	cgn_loop_close(&l);
 	return rc;
 }

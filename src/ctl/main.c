@@ -21,7 +21,7 @@ const size_t ctl_n_verbs = CGN_COUNT(ctl_verbs);
 static int lab_run(char **argv)
 {
 	char folder[PATH_MAX], path[PATH_MAX + sizeof "/cgn-lab"];
-	(void)ctl_run_folder(folder);
+	(void)!cgn_ok(ctl_run_folder(folder, NULL));
 	(void)snprintf(path, sizeof path, "%s/cgn-lab", folder);
 	argv[1] = argv[0]; /* In the place of "bench". */
 	(void)execv(path, argv + 1);

@@ -17,14 +17,18 @@
 
 #define OUTPUT_LIMIT ((size_t)1 << 20)
 
-bool ctl_run_folder(char out[PATH_MAX])
+CGN_RC ctl_run_self(char out[PATH_MAX], struct cgn_err *err)
 {
 	ssize_t n = readlink("/proc/self/exe", out, PATH_MAX - 1);
 	out[n > 0 ? n : 0] = '\0';
-	char *slash = strrchr(out, '/');
-	if (slash != NULL)
-		*slash = '\0';
-	return slash != NULL;
+	return n > 0 ? CGN_OK : CGN_FAIL(err, INTERNAL, "cannot find this program: %s", strerror(errno));
+}
+
+CGN_RC ctl_run_folder(char out[PATH_MAX], struct cgn_err *err)
+{
+	CGN_TRY(ctl_run_self(out, err));
+	*strrchr(out, '/') = '\0';
+	return CGN_OK;
 }
 
 static bool command_start(const char *const *argv, int out_fd, pid_t *pid)

@@ -6,8 +6,9 @@
 
 #include <limits.h>
 
-/* Write the folder of this program, with links resolved, into |out|. False, and "": it cannot be found. */
-bool ctl_run_folder(char out[PATH_MAX]);
+/* Write the path of this program, or its folder, with links resolved, into |out|. INTERNAL, and "": it cannot be found. */
+CGN_RC ctl_run_self(char out[PATH_MAX], struct cgn_err *err);
+CGN_RC ctl_run_folder(char out[PATH_MAX], struct cgn_err *err);
 
 /* Run a program for at most |most|, and append what it writes to both outputs (at most 1 MiB unless |out| has a
  * limit). Returns its exit status; -1: it could not be run, a signal ended it, or it took too long. */

@@ -17,7 +17,6 @@
 #include "bench/bench.h"
 #include "bench/common/traces.h"
 #include "bench/live/playback.h"
-#include "io/os/disk/disk.h"
 #include "io/os/loop/loop.h"
 #include "joint/ctl/client/client.h"
 #include "joint/ctl/client/origin.h"
@@ -31,7 +30,8 @@ struct bench {
 	struct ctl_origin origin;
 	struct cgn_timer arrivals, progress;
 	int stop_signal; /* SIGINT or SIGTERM ended the run early; 0: none did. */
-	char model[256], bearer[400], path[300];
+	char model[256], path[300];
+	struct cgn_buf key; /* API key with its NUL; empty: none. */
 	bool stream, stopping, traced, ignore_eos;
 	struct played played; /* Used when |traced|. */
 	double rate;
@@ -267,8 +267,7 @@ static void shot_start(struct bench *b, cgn_nsec due)
 	s->due = due;
 	sse_scan_init(&s->scan, EVENT_LIMIT, on_event, s);
 	const struct iovec iov = {body.p, body.n};
-	size_t n_fields = ctl_origin_fields(b->bearer[0] != '\0' ? b->bearer : NULL, authorization,
-		sizeof authorization, fields);
+	size_t n_fields = ctl_origin_fields(b->key.p, authorization, sizeof authorization, fields);
 	if (b->traced && b->played.trace.requests[b->played.next].session != 0) {
 		(void)snprintf(session, sizeof session, "%" PRIu64,
 			b->played.trace.requests[b->played.next].session);
@@ -435,20 +434,6 @@ static void report_text(struct bench *b, double took, struct cgn_buf *out)
 
 /* ---- set-up ---- */
 
-static CGN_RC read_key(const struct ctl_args *a, struct bench *b, struct cgn_err *err)
-{
-	struct cgn_buf text = {0};
-	if (ctl_flag(a, "--key-file") == NULL)
-		return CGN_OK;
-	cgn_rc rc = disk_read_file(ctl_flag(a, "--key-file"), sizeof b->bearer, &text, err);
-	while (cgn_ok(rc) && text.n > 0 && (text.p[text.n - 1] == '\n' || text.p[text.n - 1] == '\r'))
-		text.n--;
-	if (cgn_ok(rc) && (text.n == 0 || !cgn_str_copyz(b->bearer, sizeof b->bearer, cgn_buf_view(&text))))
-		rc = CGN_FAIL(err, INVALID, "%s holds no API key", ctl_flag(a, "--key-file"));
-	cgn_buf_fini(&text);
-	return rc;
-}
-
 /* Read a trace, which replaces the flags for rate, duration and lengths. */
 static CGN_RC read_played(const struct ctl_args *a, struct bench *b, struct cgn_err *err)
 {
@@ -483,7 +468,8 @@ static CGN_RC read_flags(const struct ctl_args *a, struct bench *b, struct cgn_e
 	b->stream = !ctl_switch(a, "--no-stream");
 	b->ignore_eos = ctl_switch(a, "--ignore-eos");
 	CGN_TRY(read_played(a, b, err));
-	return read_key(a, b, err);
+	const char *key = ctl_flag(a, "--key-file");
+	return key != NULL ? ctl_origin_key(key, &b->key, err) : CGN_OK;
 }
 
 static CGN_RC find_model(const struct ctl_args *a, struct bench *b, struct cgn_err *err)
@@ -497,8 +483,7 @@ static CGN_RC find_model(const struct ctl_args *a, struct bench *b, struct cgn_e
 			? CGN_OK
 			: CGN_FAIL(err, INVALID, "--model: too long");
 	cgn_arena_init(&arena, 64 << 10);
-	cgn_rc rc = ctl_origin_get(b->loop, &b->origin, "/v1/models", b->bearer[0] != '\0' ? b->bearer : NULL,
-		&body, err);
+	cgn_rc rc = ctl_origin_get(b->loop, &b->origin, "/v1/models", b->key.p, &body, err);
 	if (cgn_ok(rc)) {
 		bool found = cgn_ok(json_parse(cgn_buf_view(&body), &root, NULL, NULL)) &&
 			json_get(root, "data", &data) && data.type == JSON_ARRAY;
@@ -570,16 +555,13 @@ CGN_RC ctl_bench_chat(const struct ctl_args *a, struct cgn_err *err)
 	struct bench *b = CGN_NEW(struct bench);
 	cgn_rc rc = run_bench(a, b, err);
 	ctl_origin_close(&b->origin);
-	if (b->loop != NULL) {
-		cgn_loop_stop(b->loop);
-		cgn_loop_run(b->loop);
-		cgn_loop_free(&b->loop);
-	}
+	cgn_loop_close(&b->loop);
 	samples_fini(&b->ttft);
 	samples_fini(&b->itl);
 	samples_fini(&b->per_token);
 	samples_fini(&b->latency);
 	playback_fini(&b->played);
+	cgn_buf_fini(&b->key);
 	int signo = b->stop_signal;
 	free(b);
 	if (signo == SIGTERM) { /* The status of a program that SIGTERM ended, 143. */

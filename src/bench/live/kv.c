@@ -452,11 +452,7 @@ static void close_all(struct bench *b)
 	if (b->channel != NULL)
 		grpc_channel_free(&b->channel);
 	kvclient_free(&b->kv);
-	if (b->loop == NULL)
-		return;
-	cgn_loop_stop(b->loop);
-	cgn_loop_run(b->loop); /* Runs the callbacks of closing handles. */
-	cgn_loop_free(&b->loop);
+	cgn_loop_close(&b->loop);
 }
 
 CGN_RC ctl_bench_kv(const struct ctl_args *a, struct cgn_err *err)

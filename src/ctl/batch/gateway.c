@@ -64,11 +64,7 @@ void ctl_gateway_close(struct ctl_gateway **take)
 	if (g == NULL)
 		return;
 	ctl_origin_close(&g->origin);
-	if (g->loop != NULL) {
-		cgn_loop_stop(g->loop);
-		cgn_loop_run(g->loop); /* Runs the callbacks of closing handles. */
-		cgn_loop_free(&g->loop);
-	}
+	cgn_loop_close(&g->loop);
 	cgn_buf_fini(&g->key);
 	free(g);
 }

@@ -55,7 +55,7 @@ static void settings_read(struct doctor *d)
 static void binary_find(struct doctor_program *p)
 {
 	char own[PATH_MAX];
-	(void)ctl_run_folder(own);
+	(void)!cgn_ok(ctl_run_folder(own, NULL));
 	const char *const folder = strchr(p->name, '-') + 1;
 	(void)snprintf(p->binary, sizeof p->binary, "%.3000s/%s", own, p->name);
 	if (access(p->binary, X_OK) != 0)

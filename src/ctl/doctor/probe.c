@@ -149,9 +149,7 @@ CGN_RC probes_run(struct probes *p, struct cgn_err *err)
 		if (q->ctx != NULL)
 			tls_ctx_free(&q->ctx);
 	}
-	cgn_loop_stop(p->loop);
-	cgn_loop_run(p->loop); /* Runs the callbacks of closing handles. */
-	cgn_loop_free(&p->loop);
+	cgn_loop_close(&p->loop);
 	return CGN_OK;
 }
 

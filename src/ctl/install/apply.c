@@ -81,7 +81,7 @@ static CGN_RC pki_note(struct install_job *r, const char *folder, struct cgn_err
 /* Make CA and certificates by cgn-ctl pki bootstrap, unless there is a CA. */
 static CGN_RC pki_install(struct install_job *r, struct cgn_err *err)
 {
-	char ca[PATH_MAX], folder[PATH_MAX], self[PATH_MAX] = "";
+	char ca[PATH_MAX], folder[PATH_MAX], self[PATH_MAX];
 	CGN_TRY(install_place(r->root, INSTALL_PKI "/ca.pem", ca, err));
 	CGN_TRY(install_place(r->root, INSTALL_PKI, folder, err));
 	if (access(ca, F_OK) == 0)
@@ -90,8 +90,7 @@ static CGN_RC pki_install(struct install_job *r, struct cgn_err *err)
 	printf("create  " INSTALL_PKI ": a CA, and certificates of router, agent, metrics and admin\n");
 	if (!r->apply)
 		return CGN_OK;
-	if (readlink("/proc/self/exe", self, sizeof self - 1) <= 0)
-		return CGN_FAIL(err, INTERNAL, "cannot find this program: %s", strerror(errno));
+	CGN_TRY(ctl_run_self(self, err));
 	char *argv[] = {self, (char[]){"pki"}, (char[]){"bootstrap"}, (char[]){"--out"}, folder,
 		(char[]){"--leaf"}, (char[]){"router"}, (char[]){"--leaf"}, (char[]){"agent"},
 		(char[]){"--leaf"}, (char[]){"metrics"}, (char[]){"--leaf"}, (char[]){"admin"}, NULL};

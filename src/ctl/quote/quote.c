@@ -113,9 +113,7 @@ CGN_RC ctl_quote(const struct ctl_args *a, struct cgn_err *err)
 	struct cgn_loop *l = NULL;
 	CGN_TRY(cgn_loop_new(&l, err));
 	cgn_rc rc = quote_fetch(a, l, &got, err);
-	cgn_loop_stop(l);
-	cgn_loop_run(l);
-	cgn_loop_free(&l);
+	cgn_loop_close(&l);
 	CGN_TRY(rc);
 	return quote_report(a, &got, err);
 }

@@ -12,6 +12,7 @@
 
 #include "base/toml/toml.h"
 #include "ctl/rack/roll.h"
+#include "ctl/run.h"
 #include "io/os/disk/disk.h"
 
 struct job {
@@ -102,13 +103,12 @@ static CGN_RC pki_begin(struct job *j, struct cgn_err *err)
 
 static CGN_RC programs_find(struct job *j, struct cgn_err *err)
 {
-	char self[PATH_MAX] = "";
+	char self[PATH_MAX];
 	const char *dir = j->undo ? NULL : ctl_flag(j->args, "--programs");
 	if (j->undo)
 		return CGN_OK;
-	if (dir == NULL && readlink("/proc/self/exe", self, sizeof self - 1) <= 0)
-		return CGN_FAIL(err, INTERNAL, "cannot find this program: %s", strerror(errno));
-	return rack_programs_find(dir != NULL ? dir : dirname(self), &j->programs, err);
+	CGN_TRY(ctl_run_folder(self, err));
+	return rack_programs_find(dir != NULL ? dir : self, &j->programs, err);
 }
 
 /* ---- the plan ---- */

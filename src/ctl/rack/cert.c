@@ -40,9 +40,8 @@ unsigned rack_cert_roles(enum rack_cert c)
 
 static CGN_RC ca_make(const struct rack_pki *p, struct cgn_err *err)
 {
-	char self[PATH_MAX] = "";
-	if (readlink("/proc/self/exe", self, sizeof self - 1) <= 0)
-		return CGN_FAIL(err, INTERNAL, "cannot find this program: %s", strerror(errno));
+	char self[PATH_MAX];
+	CGN_TRY(ctl_run_self(self, err));
 	printf("create  %s: a CA, and the certificate of admin\n", p->dir);
 	char *argv[] = {self, (char[]){"pki"}, (char[]){"bootstrap"}, (char[]){"--out"},
 		(char *)(uintptr_t)p->dir, (char[]){"--name"}, (char *)(uintptr_t)p->cluster,

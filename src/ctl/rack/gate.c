@@ -9,6 +9,7 @@
 
 #include "base/json/json.h"
 #include "ctl/rack/fleet.h"
+#include "ctl/run.h"
 #include "io/os/loop/loop.h"
 
 #define ANSWER_LIMIT ((size_t)16 << 20)
@@ -32,13 +33,13 @@ static bool printed_take(int fd, struct cgn_buf *out)
 
 static bool router_ask(const struct rack_gate *g, const struct rack_host *router, const struct ask *q)
 {
-	char self[PATH_MAX] = "", ca[PATH_MAX], cert[PATH_MAX], key[PATH_MAX];
+	char self[PATH_MAX], ca[PATH_MAX], cert[PATH_MAX], key[PATH_MAX];
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf address = {0};
 	rack_endpoint(router, "router", "listen_grpc", "9090", &address);
 	(void)snprintf(ca, sizeof ca, "%s/ca.pem", g->pki);
 	(void)snprintf(cert, sizeof cert, "%s/admin.pem", g->pki);
 	(void)snprintf(key, sizeof key, "%s/admin.key", g->pki);
-	if (readlink("/proc/self/exe", self, sizeof self - 1) <= 0)
+	if (!cgn_ok(ctl_run_self(self, NULL)))
 		return false;
 	const char *const argv[] = {self, "cluster", q->verb, "-o", "json", "--context", "", "--router",
 		cgn_buf_z(&address), "--ca", ca, "--cert", cert, "--key", key, "--timeout", q->timeout,

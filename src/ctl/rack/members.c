@@ -144,11 +144,7 @@ CGN_RC rack_etcd_open(struct rack_etcd *e, struct rack_node *const *nodes, size_
 void rack_etcd_close(struct rack_etcd *e)
 {
 	etcd_free(&e->client);
-	if (e->loop == NULL)
-		return;
-	cgn_loop_stop(e->loop);
-	cgn_loop_run(e->loop); /* Runs the callbacks of closing handles. */
-	cgn_loop_free(&e->loop);
+	cgn_loop_close(&e->loop);
 }
 
 /* ---- the moves ---- */

@@ -30,7 +30,7 @@ static bool near_program(char *out)
 {
 	static const char *const tails[] = {"recipes", "share/cognitora/recipes"};
 	char dir[PATH_MAX];
-	if (!ctl_run_folder(dir))
+	if (!cgn_ok(ctl_run_folder(dir, NULL)))
 		return false;
 	for (char *slash = dir + strlen(dir); slash != NULL && slash != dir; slash = strrchr(dir, '/')) {
 		*slash = '\0';
@@ -233,7 +233,7 @@ static CGN_RC run_script(const char *path, const char *first, const char *second
 static void export_programs(void)
 {
 	char dir[PATH_MAX];
-	if (!ctl_run_folder(dir) || getenv("CGN_BIN") != NULL)
+	if (!cgn_ok(ctl_run_folder(dir, NULL)) || getenv("CGN_BIN") != NULL)
 		return;
 	if (!has_file(dir, "cgn-router")) { /* Build tree: build/X/src/ctl is beside build/X/bin. */
 		char bin[PATH_MAX + 16];

@@ -413,6 +413,15 @@ void cgn_loop_free(struct cgn_loop **take)
 	free(l);
 }
 
+void cgn_loop_close(struct cgn_loop **take)
+{
+	if (*take == NULL)
+		return;
+	cgn_loop_stop(*take);
+	cgn_loop_run(*take);
+	cgn_loop_free(take);
+}
+
 struct uv_loop_s *cgn_loop_uv(struct cgn_loop *l)
 {
 	return &l->uv;

@@ -13,8 +13,10 @@ struct uv_loop_s;
 
 CGN_RC cgn_loop_new(struct cgn_loop **out, struct cgn_err *err);
 void cgn_loop_free(struct cgn_loop **take); /* Call after cgn_loop_run returned, with every handle closed. */
-void cgn_loop_run(struct cgn_loop *l);      /* Run until cgn_loop_stop, then drain closing handles. */
-void cgn_loop_stop(struct cgn_loop *l);     /* Any thread; idempotent. */
+/* Run |*take| once more, for the callbacks of closing handles, and free it. NULL-safe. */
+void cgn_loop_close(struct cgn_loop **take);
+void cgn_loop_run(struct cgn_loop *l);  /* Run until cgn_loop_stop, then drain closing handles. */
+void cgn_loop_stop(struct cgn_loop *l); /* Any thread; idempotent. */
 /* Let the loop look for events for up to |most| before a wait gives the processor away, when the last waits
  * were short. Call before the loop runs. 0, the default, never polls. window.h states the cost. */
 void cgn_loop_poll(struct cgn_loop *l, cgn_nsec most);

@@ -161,11 +161,7 @@ void ctl_client_close(struct ctl_client **take)
 		return;
 	if (c->channel != NULL)
 		grpc_channel_free(&c->channel);
-	if (c->loop != NULL) {
-		cgn_loop_stop(c->loop);
-		cgn_loop_run(c->loop); /* Runs the callbacks of closing handles. */
-		cgn_loop_free(&c->loop);
-	}
+	cgn_loop_close(&c->loop);
 	if (c->tls != NULL)
 		tls_ctx_free(&c->tls);
 	free(c);

@@ -174,9 +174,7 @@ CGN_RC svc_probe(const struct svc_program *program, const struct config *cfg, co
 	cgn_rc rc = cgn_loop_new(&p.loop, err);
 	if (cgn_ok(rc)) {
 		rc = probe_ask(&p, path, name, tls, err);
-		cgn_loop_stop(p.loop);
-		cgn_loop_run(p.loop); /* Runs the callbacks of closing handles. */
-		cgn_loop_free(&p.loop);
+		cgn_loop_close(&p.loop);
 	}
 	tls_ctx_free(&tls);
 	if (cgn_ok(rc))

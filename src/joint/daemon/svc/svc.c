@@ -548,9 +548,7 @@ static void svc_close(struct svc *s)
 			tls_ctx_free(&s->admin_tls);
 		access_free(&s->access);
 		audit_close(&s->audit);
-		cgn_loop_stop(s->loop); /* This run only closes the remaining handles. */
-		cgn_loop_run(s->loop);
-		cgn_loop_free(&s->loop);
+		cgn_loop_close(&s->loop);
 		signals_give_back(); /* The loop has set SIGTERM to the system's default. */
 	}
 	cgn_buf_fini(&s->reload.refused.text);

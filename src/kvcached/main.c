@@ -83,7 +83,7 @@ static bool ssd_cfg(const struct kvcached *d, struct kvstore_ssd_cfg *out)
 static CGN_RC kvcached_open(struct kvcached *d, struct cgn_err *err)
 {
 	struct kvstore_ssd_cfg ssd;
-	CGN_TRY(sites_open(d->cfg, &d->sites, err));
+	d->sites = sites_open(d->cfg);
 	const struct kvstore_cfg store = {.telemetry = d->telemetry,
 		.ram_bytes = d->cfg->kv.ram,
 		.ssd = ssd_cfg(d, &ssd) ? &ssd : NULL,

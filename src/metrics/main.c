@@ -50,20 +50,18 @@ static CGN_RC metrics_start(struct svc *s, const struct config *cfg, void **stat
 {
 	struct metrics *m = CGN_NEW(struct metrics);
 	*m = (struct metrics){.tag = METRICS_TAG, .svc = s};
-	cgn_rc rc = powerpoll_new(svc_loop(s), svc_telemetry(s), &m->power, err);
-	if (cgn_ok(rc))
-		rc = powerpoll_configure(m->power, cfg, err);
+	m->power = powerpoll_new(svc_loop(s), svc_telemetry(s));
+	cgn_rc rc = powerpoll_configure(m->power, cfg, err);
 	if (cgn_ok(rc))
 		rc = routers_open(svc_loop(s), cfg, &m->routers, err);
 	if (cgn_ok(rc))
 		rc = scrape_open(svc_loop(s), svc_telemetry(s), cfg, &m->scrape, err);
-	if (cgn_ok(rc))
-		rc = federate_new(svc_loop(s), svc_telemetry(s), m->scrape, &m->federate, err);
 	if (!cgn_ok(rc)) {
 		void *take = m;
 		metrics_stop(&take);
 		return rc;
 	}
+	m->federate = federate_new(svc_loop(s), svc_telemetry(s), m->scrape);
 	scrape_listen(m->scrape, on_scraped, m);
 	cgn_log(INFO, "metrics.start", F_U64("bmcs", cfg->n_bmcs));
 	*state = m;

@@ -89,25 +89,15 @@ static CGN_RC lease_open(struct operator* p, const struct config *cfg, struct cg
 
 /* ---- the frame ---- */
 
-static char *text_of(const char *z)
-{
-	return z != NULL ? cgn_str_dupz(cgn_str_of(z)) : NULL;
-}
-
 static CGN_RC operator_start(struct svc *s, const struct config *cfg, void **state, struct cgn_err *err)
 {
-	struct operator* p = calloc(1, sizeof *p);
-	if (p == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "out of memory");
+	struct operator* p = CGN_NEW(struct operator);
 	*p = (struct operator){.tag = OPERATOR_TAG, .svc = s };
 	cgn_hook_init(&p->turn, operator_turn);
-	p->space = text_of(cfg->operator.namespace);
-	p->prefix = text_of(cfg->operator.image_prefix);
-	p->image_tag = text_of(cfg->operator.image_tag != NULL ? cfg->operator.image_tag : CGN_VERSION);
-	cgn_rc rc = p->prefix == NULL || p->image_tag == NULL ? CGN_FAIL(err, NO_MEMORY, "out of memory")
-							      : CGN_OK;
-	if (cgn_ok(rc))
-		rc = k8s_new(svc_loop(s), cfg->cluster.kubernetes_config, &p->k8s, err);
+	p->space = cgn_str_dup_maybe(cfg->operator.namespace);
+	p->prefix = cgn_str_dup_maybe(cfg->operator.image_prefix);
+	p->image_tag = cgn_str_dup_maybe(cfg->operator.image_tag != NULL ? cfg->operator.image_tag : CGN_VERSION);
+	cgn_rc rc = k8s_new(svc_loop(s), cfg->cluster.kubernetes_config, &p->k8s, err);
 	if (cgn_ok(rc))
 		rc = lease_open(p, cfg, err);
 	if (!cgn_ok(rc)) {

@@ -189,9 +189,7 @@ static CGN_RC workers_open(struct router *r, struct cgn_err *err)
 	char addr[300];
 	size_t want = worker_count(r->cfg);
 	(void)cgn_str_copyz(addr, sizeof addr, cgn_str_of(r->cfg->router.listen));
-	r->workers = calloc(want, sizeof(struct gw_worker *));
-	if (r->workers == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "workers: out of memory");
+	r->workers = CGN_NEW_ARRAY(struct gw_worker *, want);
 	for (size_t i = 0; i < want; i++) {
 		struct gw_worker_cfg cfg = {.index = (unsigned)i,
 			.shared = &r->shared,
@@ -345,20 +343,22 @@ static CGN_RC budgets_open(struct router *r, struct cgn_err *err)
 {
 	char path[PATH_MAX];
 	CGN_TRY(router_state_path(r, "budgets", path, err));
-	CGN_TRY(gw_budgets_open(r->loop, path, &r->shared.budgets, err));
+	r->shared.budgets = gw_budgets_open(r->loop, path);
 	CGN_TRY(router_state_path(r, "age", path, err));
-	CGN_TRY(gw_age_open(r->loop, path, &r->shared.age, err));
+	r->shared.age = gw_age_open(r->loop, path);
 	CGN_TRY(router_state_path(r, "usage", path, err));
-	return gw_usage_open(r->loop, path, r->shared.age, &r->shared.usage, err);
+	r->shared.usage = gw_usage_open(r->loop, path, r->shared.age);
+	return CGN_OK;
 }
 
 static CGN_RC scaler_load(struct router *r, struct cgn_err *err)
 {
 	char path[PATH_MAX];
 	CGN_TRY(router_state_path(r, "autoscaler", path, err));
-	CGN_TRY(router_scaler_load(r->scaler, path, err));
+	router_scaler_load(r->scaler, path);
 	CGN_TRY(router_state_path(r, "scaler-cordons", path, err));
-	return router_scaler_cordons(r->scaler, path, err);
+	router_scaler_cordons(r->scaler, path);
+	return CGN_OK;
 }
 
 static CGN_RC keys_open(struct router *r, struct cgn_err *err)
@@ -366,7 +366,8 @@ static CGN_RC keys_open(struct router *r, struct cgn_err *err)
 	char path[PATH_MAX];
 	CGN_TRY(router_keys_open(r, err));
 	CGN_TRY(router_state_path(r, "key-use", path, err));
-	return router_key_use_open(r, path, err);
+	router_key_use_open(r, path);
+	return CGN_OK;
 }
 
 static bool calibration_is_on(const struct router *r)
@@ -377,26 +378,28 @@ static bool calibration_is_on(const struct router *r)
 static CGN_RC calibrations_open(struct router *r, struct cgn_err *err)
 {
 	char path[PATH_MAX];
-	CGN_TRY(gw_calibrations_open(r->shared.telemetry, r->cfg->router.cascade.judge_model,
-		r->cfg->router.cascade.judge_similarity, &r->shared.calibrations, err));
+	r->shared.calibrations = gw_calibrations_open(r->shared.telemetry, r->cfg->router.cascade.judge_model,
+		r->cfg->router.cascade.judge_similarity);
 	CGN_TRY(router_state_path(r, "cascade", path, err));
-	return gw_calibrations_keep(r->shared.calibrations, r->loop, path, err);
+	gw_calibrations_keep(r->shared.calibrations, r->loop, path);
+	return CGN_OK;
 }
 
 static CGN_RC pregate_open(struct router *r, struct cgn_err *err)
 {
 	char path[PATH_MAX];
 	CGN_TRY(router_state_path(r, "cascade-rates", path, err));
-	return gw_pregate_open(r->loop, path, &r->shared.pregate, err);
+	r->shared.pregate = gw_pregate_open(r->loop, path);
+	return CGN_OK;
 }
 
-static CGN_RC reservations_open(struct router *r, struct cgn_err *err)
+static void reservations_open(struct router *r)
 {
 	const struct gw_reservations_cfg cfg = {.max = r->cfg->router.selection.max,
 		.lease = r->cfg->router.selection.lease,
 		.telemetry = r->shared.telemetry};
-	return r->cfg->router.selection.enabled ? gw_reservations_open(&cfg, &r->shared.reservations, err)
-						: CGN_OK;
+	if (r->cfg->router.selection.enabled)
+		r->shared.reservations = gw_reservations_open(&cfg);
 }
 
 static CGN_RC router_open(struct router *r, struct cgn_err *err)
@@ -411,10 +414,8 @@ static CGN_RC router_open(struct router *r, struct cgn_err *err)
 	CGN_TRY(router_state_lock(r, err));
 	r->members.cluster = cluster_new();
 	r->shared.choice.stats = r->members.cluster->stats;
-	r->shared.tallies = calloc(CLUSTER_STATS, sizeof *r->shared.tallies);
-	if (r->shared.tallies == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "tallies of nodes: out of memory");
-	CGN_TRY(gw_misfits_new(&r->shared.misfits, err));
+	r->shared.tallies = CGN_NEW_ARRAY(struct outlier_tally, CLUSTER_STATS);
+	r->shared.misfits = gw_misfits_new();
 	CGN_TRY(kvindex_open(r, err));
 	CGN_TRY(route_record_new(r->cfg->router.record_size, &r->shared.choice.record, err));
 	r->shared.choice.pending = pending_new(PENDING_BYTES);
@@ -431,7 +432,7 @@ static CGN_RC router_open(struct router *r, struct cgn_err *err)
 	const struct gw_sessions_cfg sessions = {r->cfg->router.sessions, r->loop, router_pause_tell, r};
 	if (sessions.max > 0)
 		CGN_TRY(gw_sessions_open(&sessions, &r->shared.sessions, err));
-	CGN_TRY(reservations_open(r, err));
+	reservations_open(r);
 	CGN_TRY(pregate_open(r, err));
 	if (calibration_is_on(r))
 		CGN_TRY(calibrations_open(r, err));
@@ -475,9 +476,8 @@ static CGN_RC router_start(struct svc *s, const struct config *cfg, void **state
 	router_pool_size(cfg);
 	svc_memory_tune(s);
 	router_control_open(r);
-	cgn_rc rc = router_scaler_open(r, &r->scaler, err);
-	if (cgn_ok(rc))
-		rc = router_open(r, err);
+	r->scaler = router_scaler_open(r);
+	cgn_rc rc = router_open(r, err);
 	if (!cgn_ok(rc)) {
 		void *take = r;
 		router_stop(&take);

@@ -231,7 +231,7 @@ static CGN_RC demo_start(struct demo *d, int argc, char **argv, struct cgn_err *
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {.n = 0};
 	CGN_TRY(disk_read_file(argv[2], 1U << 20, &text, err));
 	CGN_TRY(settings_load(argv[2], cgn_buf_view(&text), NULL, NULL, 0, &d->cfg, err));
-	CGN_TRY(telemetry_new(NULL, 0, &d->telemetry, err));
+	d->telemetry = telemetry_new(NULL, 0);
 	CGN_TRY(cgn_loop_new(&d->l, err));
 	CGN_TRY(cgn_loop_signal(d->l, SIGTERM, on_signal, d, err));
 	d->input.data = d;

@@ -75,7 +75,7 @@ static inline struct gw_rules *gateway_rules(const char *toml, const char *keys)
 static inline void gateway_shared_open(struct gw_shared *s, struct cluster *c)
 {
 	const struct kvindex_cfg index = {.max_bytes = 64 << 20, .max_readers = 1, .seed = 1};
-	assert_true(cgn_ok(telemetry_new(gateway_metrics, CGN_COUNT(gateway_metrics), &s->telemetry, NULL)));
+	s->telemetry = telemetry_new(gateway_metrics, CGN_COUNT(gateway_metrics));
 	s->choice.stats = c->stats;
 	assert_true(cgn_ok(kvindex_new(&index, &s->choice.index, NULL)));
 	assert_true(cgn_ok(route_record_new(1 << 20, &s->choice.record, NULL)));

@@ -199,7 +199,7 @@ static void open_client(struct world *w, const char *url, cgn_nsec timeout)
 		.on_state = on_state,
 		.user = w};
 	assert_true(cgn_ok(redis_url_parse(url, &cfg.url, NULL)));
-	assert_true(cgn_ok(redis_new(w->l, &cfg, &w->r, NULL)));
+	w->r = redis_new(w->l, &cfg);
 }
 
 static struct world *world_open(enum mood mood, const char *url_format, cgn_nsec timeout)

@@ -47,7 +47,7 @@ static void world_open(struct world *w, const char *host)
 	assert_true(cgn_ok(cgn_loop_new(&w->l, NULL)));
 	cgn_timer_init(&w->tick, w->l, world_tick);
 	world_tick(&w->tick);
-	assert_true(cgn_ok(ipmi_bmc_open(w->l, &cfg, &w->b, NULL)));
+	w->b = ipmi_bmc_open(w->l, &cfg);
 }
 
 static struct ipmi_bmc_view round_wait(struct world *w)

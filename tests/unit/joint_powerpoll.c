@@ -52,8 +52,8 @@ static int world_open(void **state)
 	struct world *w = calloc(1, sizeof *w);
 	assert_non_null(w);
 	assert_true(cgn_ok(cgn_loop_new(&w->l, NULL)));
-	assert_true(cgn_ok(telemetry_new(NULL, 0, &w->t, NULL)));
-	assert_true(cgn_ok(powerpoll_new(w->l, w->t, &w->p, NULL)));
+	w->t = telemetry_new(NULL, 0);
+	w->p = powerpoll_new(w->l, w->t);
 	*state = w;
 	return 0;
 }

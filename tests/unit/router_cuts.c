@@ -404,7 +404,7 @@ static void world_open(const struct dialect *d)
 	}
 	gateway_shared_open(&w->shared, w->cluster);
 	(void)snprintf(file, sizeof file, "%s/cascades", w->folder);
-	assert_true(cgn_ok(gw_pregate_open(w->loop, file, &w->shared.pregate, NULL)));
+	w->shared.pregate = gw_pregate_open(w->loop, file);
 	settings_write(&toml);
 	w->worker = gateway_worker(&w->shared, w->cluster, cgn_buf_z(&toml), NULL, addr);
 	struct http_client_cfg client = {.addr = addr};

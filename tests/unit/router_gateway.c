@@ -1639,7 +1639,7 @@ static void pool_block(void)
 {
 	atomic_store(&pool_blocked, true);
 	for (pool_jobs = 0; pool_jobs < 16; pool_jobs++)
-		assert_true(cgn_ok(cgn_loop_work(w->loop, pool_job_run, pool_job_done, NULL)));
+		cgn_loop_work(w->loop, pool_job_run, pool_job_done, NULL);
 }
 
 static void pool_release(void)
@@ -1764,10 +1764,10 @@ static void threads_spend_one_budget_exactly(void **state)
 	assert_non_null(mkdtemp(dir));
 	(void)snprintf(path, sizeof path, "%s/b", dir);
 	assert_true(cgn_ok(cgn_loop_new(&l, NULL)));
-	assert_true(cgn_ok(gw_budgets_open(l, path, &s.budgets, NULL)));
+	s.budgets = gw_budgets_open(l, path);
 	(void)snprintf(age_path, sizeof age_path, "%s/age", dir);
-	assert_true(cgn_ok(gw_age_open(l, age_path, &age, NULL)));
-	assert_true(cgn_ok(gw_usage_open(l, path, age, &s.usage, NULL)));
+	age = gw_age_open(l, age_path);
+	s.usage = gw_usage_open(l, path, age);
 	assert_true(cgn_ok(budget_set_add(&s.set, CGN_STR("1000 requests/month"), NULL)));
 	for (unsigned i = 0; i < SPEND_THREADS; i++)
 		assert_int_equal(pthread_create(&threads[i], NULL, spend_all, &s), 0);
@@ -1784,7 +1784,7 @@ static void threads_spend_one_budget_exactly(void **state)
 	gw_usage_close(&s.usage);
 	gw_age_close(&age);
 	/* The file has the spent amounts. */
-	assert_true(cgn_ok(gw_budgets_open(l, path, &s.budgets, NULL)));
+	s.budgets = gw_budgets_open(l, path);
 	assert_true(gw_budgets_get(s.budgets, CGN_STR("t:acme"), &a));
 	assert_true(a.spells[BUDGET_MONTH][0].spent.v[BUDGET_REQUESTS] == SPEND_BUDGET);
 	gw_budgets_close(&s.budgets);

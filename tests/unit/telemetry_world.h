@@ -7,6 +7,6 @@ CGN_UNUSED static struct telemetry *test_telemetry(void)
 {
 	static struct telemetry *t;
 	if (t == NULL)
-		CGN_MUST(cgn_ok(telemetry_new(NULL, 0, &t, NULL)));
+		t = telemetry_new(NULL, 0);
 	return t;
 }

@@ -176,10 +176,8 @@ static void helper_start(struct node_clocks *c)
 		.log_format = c->log_format};
 	struct cgn_err err = {0};
 	if (c->gpu == NULL)
-		c->gpu = calloc(NVML_MAX_GPUS, sizeof *c->gpu);
-	cgn_rc rc = c->gpu != NULL ? clockhold_open(c->loop, &cfg, &ops, c, &c->hold, &err)
-				   : CGN_FAIL(&err, NO_MEMORY, "no memory for the clocks of GPUs");
-	if (cgn_ok(rc)) {
+		c->gpu = CGN_NEW_ARRAY(struct clocks_gpu, NVML_MAX_GPUS);
+	if (cgn_ok(clockhold_open(c->loop, &cfg, &ops, c, &c->hold, &err))) {
 		metric_add(METRIC_ONE(c->telemetry, CLOCK_HELPERS), 1);
 		c->state = CLOCKS_STARTING;
 		cgn_timer_set(&c->timer, ORDER_SILENT);
@@ -322,7 +320,7 @@ void node_clocks_open(struct node_clocks *c, struct cgn_loop *l, struct telemetr
 		.role = (enum governor_role)(cfg->agent.role - ROLE_BOTH),
 		.backoff = BACKOFF_FIRST,
 		.library = cgn_str_dupz(cgn_str_of(cfg->agent.nvml)),
-		.list = list != NULL ? cgn_str_dupz(cgn_str_of(list)) : NULL};
+		.list = cgn_str_dup_maybe(list)};
 	cgn_timer_init(&c->timer, l, on_clocks_timer);
 	record_place(c, cfg, node_id);
 	settings_take(c, cfg);

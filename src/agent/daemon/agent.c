@@ -264,9 +264,7 @@ static CGN_RC open_engines(struct agent *a, const struct config *cfg, struct cgn
 		.ops = &ops,
 		.user = a};
 	folder_make(a, cfg);
-	a->engines = calloc(cfg->n_engines, sizeof *a->engines);
-	if (a->engines == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for %zu engines", cfg->n_engines);
+	a->engines = CGN_NEW_ARRAY(struct engine, cfg->n_engines);
 	for (size_t i = 0; i < cfg->n_engines; i++) {
 		a->n_engines = i + 1;
 		CGN_TRY(engine_open(&a->engine_host, cfg, i, &a->engines[i], err));
@@ -533,8 +531,6 @@ static struct agent *agent_new(struct svc *s, const struct config *cfg)
 CGN_RC agent_start(struct svc *s, const struct config *cfg, void **state, struct cgn_err *err)
 {
 	struct agent *a = agent_new(s, cfg);
-	if (a == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for the agent");
 	cgn_rc rc = open_all(a, cfg, err);
 	if (!cgn_ok(rc)) {
 		void *take = a;

@@ -90,7 +90,7 @@ CGN_RC node_store_open(struct node_store *s, struct cgn_loop *l, const struct co
 	const struct grpc_channel_cfg channel = {.addr = addr};
 	CGN_TRY(grpc_channel_new(l, &channel, &s->stats, err));
 	const struct kvclient_cfg client = {.uds = s->uds, .on_state = on_store_state, .user = s};
-	CGN_TRY(kvclient_new(l, &client, &s->client, err));
+	s->client = kvclient_new(l, &client);
 	kvclient_watch(s->client, on_store_changes, s);
 	return CGN_OK;
 }

@@ -21,15 +21,13 @@ static struct engine_adapter *adapter_find(const struct engine *e, struct cgn_st
 static struct engine_adapter *adapter_add(struct engine *e, const char *name, bool wanted)
 {
 	struct engine_adapters *all = &e->adapters;
-	struct engine_adapter *more =
-		all->n < PROTO_MAX_ADAPTERS ? realloc(all->list, (all->n + 1) * sizeof *more) : NULL;
-	if (more == NULL) {
+	if (all->n == PROTO_MAX_ADAPTERS) {
 		cgn_log_limited(ERROR, "engine.adapter_ignored", F_STR("engine", e->name),
 			F_STR("adapter", name), F_U64("adapters", all->n), F_U64("most", PROTO_MAX_ADAPTERS));
 		return NULL;
 	}
-	all->list = more;
-	struct engine_adapter *a = &more[all->n++];
+	all->list = CGN_GROWN(all->list, all->n + 1);
+	struct engine_adapter *a = &all->list[all->n++];
 	*a = (struct engine_adapter){.wanted = wanted};
 	(void)cgn_str_copyz(a->name, sizeof a->name, cgn_str_of(name));
 	return a;

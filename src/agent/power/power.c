@@ -54,7 +54,8 @@ static void on_read_timer(struct cgn_timer *t)
 {
 	struct node_power *p = CGN_CONTAINER(t, struct node_power, timer);
 	if (!p->is_reading)
-		p->is_reading = cgn_ok(cgn_loop_work(p->loop, host_work, host_done, p));
+		cgn_loop_work(p->loop, host_work, host_done, p);
+	p->is_reading = true;
 	cgn_timer_set(t, READ_INTERVAL);
 }
 
@@ -100,10 +101,9 @@ CGN_RC node_power_open(struct cgn_loop *l, struct telemetry *t, const char *node
 	memcpy(p->job.node, p->node, sizeof p->node);
 	cgn_timer_init(&p->timer, l, on_read_timer);
 	sensors_find(&p->job.host, sysfs);
-	cgn_rc rc = powerpoll_new(l, t, &p->poll, err);
-	if (cgn_ok(rc))
-		rc = powerpoll_add_reader(p->poll, p->node, power_source_name(POWER_FROM_NVML), gpus_give, p,
-			err);
+	p->poll = powerpoll_new(l, t);
+	cgn_rc rc =
+		powerpoll_add_reader(p->poll, p->node, power_source_name(POWER_FROM_NVML), gpus_give, p, err);
 	if (cgn_ok(rc))
 		rc = powerpoll_add_reader(p->poll, p->node, "host", host_give, p, err);
 	if (!cgn_ok(rc)) {

@@ -566,11 +566,7 @@ static const struct grpc_call_ops ops = {.on_message = on_call_message,
 
 void relay_open(struct relays *all, struct grpc_call *c)
 {
-	struct relay *r = calloc(1, sizeof *r);
-	if (r == NULL) {
-		grpc_refuse(c, CGN_NO_MEMORY, "no memory for a call");
-		return;
-	}
+	struct relay *r = CGN_NEW(struct relay);
 	*r = (struct relay){.tag = RELAY_TAG, .all = all, .call = c, .began = cgn_clock_now()};
 	cgn_list_init(&r->link);
 	cgn_list_init(&r->waiter.link);

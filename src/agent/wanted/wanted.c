@@ -126,9 +126,9 @@ void wanted_open(struct wanted *w, struct cgn_loop *l, const struct config *cfg,
 	cgn_timer_init(&w->timer, l, on_wanted_timer);
 	char path[PATH_MAX];
 	int n = snprintf(path, sizeof path, "%s/%s.wanted", cfg->cluster.state_dir, node);
-	if (n < 0 || (size_t)n >= sizeof path ||
-		!cgn_ok(statefile_open(l, path, "wanted models", &w->file, &err)))
+	if (n < 0 || (size_t)n >= sizeof path)
 		return;
+	w->file = statefile_open(l, path, "wanted models");
 	if (statefile_read(w->file, FILE_BYTES, &text) &&
 		!cgn_ok(wanted_read(cgn_buf_view(&text), &w->doc, &err)))
 		cgn_log(WARN, "agent.wanted_unreadable", F_STR("file", path), F_STR("why", err.msg),

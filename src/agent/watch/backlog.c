@@ -41,14 +41,10 @@ static unsigned backlog_next_range(struct watch_backlog *b)
 
 static bool backlog_grow(struct watch_backlog *b)
 {
-	size_t cap = b->cap > 0 ? 2 * b->cap : 256;
 	if (b->cap == WATCH_MAX_BACKLOG)
 		return false;
-	uint64_t *more = realloc(b->touched, cap * sizeof *more);
-	if (more == NULL)
-		return false;
-	b->touched = more;
-	b->cap = cap;
+	b->cap = b->cap > 0 ? 2 * b->cap : 256;
+	b->touched = CGN_GROWN(b->touched, b->cap);
 	return true;
 }
 

@@ -415,11 +415,11 @@ static const struct grpc_call_ops ops = {.on_message = on_call_message,
 
 void watch_open(struct watch *all, struct grpc_call *c)
 {
-	struct watcher *w = all->n_watchers < WATCH_MAX_WATCHERS ? calloc(1, sizeof *w) : NULL;
-	if (w == NULL) {
+	if (all->n_watchers == WATCH_MAX_WATCHERS) {
 		grpc_refuse(c, CGN_OVERLOADED, "this agent has as many watchers as it takes");
 		return;
 	}
+	struct watcher *w = CGN_NEW(struct watcher);
 	*w = (struct watcher){.tag = WATCHER_TAG, .all = all, .call = c};
 	cgn_list_push(&all->watchers, &w->link);
 	all->n_watchers++;

@@ -46,6 +46,11 @@ bool cgn_str_u64(struct cgn_str s, uint64_t *out);
 bool cgn_str_copyz(char *dst, size_t cap, struct cgn_str s);
 /* Return a heap copy. NULL, without memory: only of more than CGN_SURE_BYTES; for less, the program ends. */
 char *cgn_str_dupz(struct cgn_str s);
+/* The same of a text that may be NULL, whose copy is NULL. */
+static inline char *cgn_str_dup_maybe(const char *z)
+{
+	return z != NULL ? cgn_str_dupz(cgn_str_of(z)) : NULL;
+}
 /* Return the edit distance of |a| and |b|, for "did you mean"; any number above |max| when it is greater than
  * |max|. */
 size_t cgn_str_distance(struct cgn_str a, struct cgn_str b, size_t max);

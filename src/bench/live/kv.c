@@ -414,7 +414,7 @@ static CGN_RC open_all(struct bench *b, struct cgn_err *err)
 	cgn_loop_poll(b->loop, b->poll_us * CGN_USEC);
 	cgn_timer_init(&b->patience, b->loop, on_patience);
 	const struct kvclient_cfg kv = {.uds = b->uds, .timeout = PATIENCE, .on_state = on_state, .user = b};
-	CGN_TRY(kvclient_new(b->loop, &kv, &b->kv, err));
+	b->kv = kvclient_new(b->loop, &kv);
 	cgn_loop_run(b->loop);
 	if (b->err.code != CGN_FINE) {
 		*err = b->err;

@@ -36,10 +36,9 @@ static void on_done(void *user, const struct etcd_result *r)
 	cgn_loop_stop(e->loop);
 }
 
-/* Run a call that was |begun| to its end. */
-static CGN_RC call_end(struct rack_etcd *e, cgn_rc begun, const char *what, struct cgn_err *err)
+/* Run the call that was begun to its end. */
+static CGN_RC call_end(struct rack_etcd *e, const char *what, struct cgn_err *err)
 {
-	CGN_TRY(begun);
 	cgn_loop_run(e->loop);
 	return e->end.code == CGN_FINE ? CGN_OK
 				       : CGN_FAIL_AS(err, e->end.code, "etcd: %s: %s", what, e->end.msg);
@@ -49,8 +48,10 @@ static CGN_RC call_end(struct rack_etcd *e, cgn_rc begun, const char *what, stru
 static CGN_RC members_ask(struct rack_etcd *e, struct cgn_err *err)
 {
 	const struct etcd_range range = {.key = CGN_STR("cognitora")};
-	CGN_TRY(call_end(e, etcd_get(e->client, &range, on_done, e, NULL, err), "it does not answer", err));
-	return call_end(e, etcd_member_list(e->client, on_done, e, err), "its members cannot be listed", err);
+	(void)etcd_get(e->client, &range, on_done, e);
+	CGN_TRY(call_end(e, "it does not answer", err));
+	etcd_member_list(e->client, on_done, e);
+	return call_end(e, "its members cannot be listed", err);
 }
 
 /* ---- the client ---- */
@@ -178,7 +179,7 @@ bool rack_etcd_joins(const struct rack_etcd *e, const struct rack_host *h)
 
 /* A change of the members that is tried until etcd takes it. */
 struct change {
-	cgn_rc (*begin)(struct rack_etcd *e, const struct change *c, struct cgn_err *err);
+	void (*begin)(struct rack_etcd *e, const struct change *c);
 	const char *what, *peer_url;
 	uint64_t id;
 };
@@ -188,26 +189,27 @@ static CGN_RC change_try(struct rack_etcd *e, const struct change *c, struct cgn
 {
 	cgn_nsec end = cgn_clock_now() + CHANGE_LIMIT;
 	for (;;) {
-		cgn_rc rc = call_end(e, c->begin(e, c, err), c->what, err);
+		c->begin(e, c);
+		cgn_rc rc = call_end(e, c->what, err);
 		if (cgn_ok(rc) || rc.code == CGN_NOT_FOUND || cgn_clock_now() > end)
 			return rc;
 		(void)usleep(LOOK_EVERY);
 	}
 }
 
-static cgn_rc remove_begin(struct rack_etcd *e, const struct change *c, struct cgn_err *err)
+static void remove_begin(struct rack_etcd *e, const struct change *c)
 {
-	return etcd_member_remove(e->client, c->id, on_done, e, err);
+	etcd_member_remove(e->client, c->id, on_done, e);
 }
 
-static cgn_rc add_begin(struct rack_etcd *e, const struct change *c, struct cgn_err *err)
+static void add_begin(struct rack_etcd *e, const struct change *c)
 {
-	return etcd_member_add(e->client, c->peer_url, on_done, e, err);
+	etcd_member_add(e->client, c->peer_url, on_done, e);
 }
 
-static cgn_rc promote_begin(struct rack_etcd *e, const struct change *c, struct cgn_err *err)
+static void promote_begin(struct rack_etcd *e, const struct change *c)
 {
-	return etcd_member_promote(e->client, c->id, on_done, e, err);
+	etcd_member_promote(e->client, c->id, on_done, e);
 }
 
 CGN_RC rack_etcd_remove(struct rack_etcd *e, const struct rack_member *m, struct cgn_err *err)

@@ -172,7 +172,6 @@ static void release_leases(struct bulk_client *c, const struct kvbulk_msg *m)
 static void request_get(struct bulk_client *c, const struct kvbulk_msg *m)
 {
 	struct kvcached *d = c->bulk->w->daemon;
-	struct cgn_err err = {0};
 	release_leases(c, m);
 	/* Without the flag the client compares the checksum. */
 	struct kvstore_block *b = kvstore_get_ram(d->store, &m->key, (m->flags & KVBULK_VERIFY) != 0);
@@ -180,18 +179,11 @@ static void request_get(struct bulk_client *c, const struct kvbulk_msg *m)
 		bulk_lend(c, m->id, &b);
 		return;
 	}
-	struct bulk_call *call = calloc(1, sizeof *call);
-	cgn_rc rc = call == NULL
-		? CGN_FAIL(&err, NO_MEMORY, "no memory for a read")
-		: value_get(d, c->bulk->w->loop, &m->key,
-			  value_worth((m->flags & KVBULK_PEERS) != 0, m->budget_ms),
-			  kvsites_of_tenant(d->sites, m->tenant), on_read, call, &call->read, &err);
-	if (cgn_ok(rc)) {
-		bulk_call_begin(c, call, BULK_GET, m->id);
-		return;
-	}
-	free(call);
-	bulk_fail(c, m->id, &err);
+	struct bulk_call *call = CGN_NEW(struct bulk_call);
+	call->read = value_get(d, c->bulk->w->loop, &m->key,
+		value_worth((m->flags & KVBULK_PEERS) != 0, m->budget_ms),
+		kvsites_of_tenant(d->sites, m->tenant), on_read, call);
+	bulk_call_begin(c, call, BULK_GET, m->id);
 }
 
 static void remove_keys(struct bulk_client *c, const struct kvbulk_msg *m)
@@ -357,10 +349,8 @@ static const struct packet_ops ops = {.on_packet = on_packet, .on_drain = on_dra
 static void on_accept(void *user, struct packet_conn *conn)
 {
 	struct bulk *b = user;
-	struct bulk_client *c = calloc(1, sizeof *c);
+	struct bulk_client *c = CGN_NEW(struct bulk_client);
 	CGN_LIVE(b, BULK_TAG);
-	if (c == NULL)
-		return; /* the connection is closed then */
 	*c = (struct bulk_client){.tag = BULK_CLIENT_TAG, .bulk = b, .conn = conn};
 	cgn_list_init(&c->calls);
 	cgn_list_init(&c->leases);

@@ -20,12 +20,11 @@ static bool slot_find(struct bulk_client *c, size_t *out)
 			return true;
 		}
 	size_t n = c->n_slots > 0 ? 2 * c->n_slots : 8;
-	struct bulk_lease **slots = n <= BULK_MAX_LEASES ? realloc(c->slots, n * sizeof *slots) : NULL;
-	if (slots == NULL)
+	if (n > BULK_MAX_LEASES)
 		return false;
-	memset(slots + c->n_slots, 0, (n - c->n_slots) * sizeof *slots);
+	c->slots = CGN_GROWN(c->slots, n);
+	memset(c->slots + c->n_slots, 0, (n - c->n_slots) * sizeof *c->slots);
 	*out = c->n_slots;
-	c->slots = slots;
 	c->n_slots = n;
 	return true;
 }

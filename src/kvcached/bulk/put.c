@@ -173,14 +173,10 @@ static CGN_RC put_start(struct bulk_client *c, struct put *p, uint64_t id, bool 
 	if (at_once) {
 		on_pool(p);
 		on_done(p);
-		return CGN_OK;
+	} else {
+		cgn_loop_work(c->bulk->w->loop, on_pool, on_done, p);
 	}
-	cgn_rc rc = cgn_loop_work(c->bulk->w->loop, on_pool, on_done, p);
-	if (cgn_ok(rc))
-		return rc;
-	bulk_call_end(&p->call);
-	value_unhold(p->daemon, p->info.size);
-	return CGN_FAIL(err, NO_MEMORY, "no memory to read the file");
+	return CGN_OK;
 }
 
 static CGN_RC put_from_file(struct bulk_client *c, const struct kvbulk_msg *m, int *fd, struct cgn_err *err)
@@ -188,8 +184,6 @@ static CGN_RC put_from_file(struct bulk_client *c, const struct kvbulk_msg *m, i
 	bool in_memory = false;
 	CGN_TRY(check_file(*fd, m, &in_memory, err));
 	struct put *p = put_new(c, m, fd);
-	if (p == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for a put");
 	cgn_rc rc = put_start(c, p, m->id, in_memory && m->info.size <= AT_ONCE, err);
 	if (!cgn_ok(rc))
 		put_free(p);

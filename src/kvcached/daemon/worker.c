@@ -88,9 +88,7 @@ static CGN_RC worker_open(struct kvcached *d, unsigned index, struct kvcached_wo
 CGN_RC kvcached_workers_open(struct kvcached *d, struct cgn_err *err)
 {
 	size_t n = worker_count(d->cfg);
-	d->workers = calloc(n, sizeof *d->workers);
-	if (d->workers == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for %zu workers", n);
+	d->workers = CGN_NEW_ARRAY(struct kvcached_worker, n);
 	for (size_t i = 0; i < n; i++)
 		CGN_TRY(worker_open(d, (unsigned)i, &d->workers[i], err));
 	return CGN_OK;

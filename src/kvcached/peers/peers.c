@@ -326,9 +326,9 @@ CGN_RC peers_fetch(struct kvcached *d, struct cgn_loop *l, const struct block_ke
 	CGN_LIVE(d, KVCACHED_TAG);
 	if (d->peers == NULL)
 		return CGN_FAIL(err, UNAVAILABLE, "this store has no peers");
-	struct peers_fetch *f = peers_nearest(d, k, ask->sites) != NULL ? calloc(1, sizeof *f) : NULL;
-	if (f == NULL)
+	if (peers_nearest(d, k, ask->sites) == NULL)
 		return CGN_FAIL(err, NOT_FOUND, "no peer has it");
+	struct peers_fetch *f = CGN_NEW(struct peers_fetch);
 	*f = (struct peers_fetch){.tag = FETCH_TAG,
 		.refs = 1,
 		.peers = d->peers,
@@ -387,9 +387,9 @@ struct peers_question *peers_ask(struct kvcached *d, struct cgn_loop *l, peers_w
 	peers_told_fn *done, void *user)
 {
 	CGN_LIVE(d, KVCACHED_TAG);
-	struct peers_question *q = d->peers != NULL ? calloc(1, sizeof *q) : NULL;
-	if (q == NULL)
+	if (d->peers == NULL)
 		return NULL;
+	struct peers_question *q = CGN_NEW(struct peers_question);
 	*q = (struct peers_question){.daemon = d, .loop = l, .write = write, .done = done, .user = user};
 	cgn_loop_post(d->peers->loop, &q->post, question_on_ask);
 	return q;

@@ -22,8 +22,7 @@ const char *peers_quic_address(const struct kvcached *d);
 /* Free the objects that the port leaves, after kvcached_workers_close. */
 void peers_free(struct kvcached *d);
 
-/* Call |write| on the loop of the peers, then |done| on |l| with the text. Returns NULL when this store has no
- * peers, or no memory. */
+/* Call |write| on the loop of the peers, then |done| on |l| with the text. Returns NULL when this store has no peers. */
 struct peers_question;
 typedef void peers_write_fn(const struct kvcached *d, const struct kvpeer *kp, struct cgn_buf *out);
 typedef void peers_told_fn(void *user, const struct cgn_buf *text);

@@ -10,13 +10,11 @@
 
 #define PEM_LIMIT ((size_t)1 << 20)
 
-CGN_RC sites_open(const struct config *cfg, struct kvsites **out, struct cgn_err *err)
+struct kvsites *sites_open(const struct config *cfg)
 {
 	if (cfg->n_kv_sites == 0)
-		return CGN_OK;
-	struct kvsites *s = *out = calloc(1, sizeof *s);
-	if (s == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for [kv_sites]");
+		return NULL;
+	struct kvsites *s = CGN_NEW(struct kvsites);
 	CGN_MUST(cfg->n_kv_sites <= BLOCK_SITES);
 	for (; s->n < cfg->n_kv_sites; s->n++) {
 		const struct config_kv_site *from = &cfg->kv_sites[s->n];
@@ -26,7 +24,7 @@ CGN_RC sites_open(const struct config *cfg, struct kvsites **out, struct cgn_err
 			.models = from->models.v,
 			.n_models = from->models.n};
 	}
-	return CGN_OK;
+	return s;
 }
 
 /* ---- trust ---- */

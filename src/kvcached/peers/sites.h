@@ -4,8 +4,8 @@
 #include "joint/kv/kvpeer/kvpeer.h"
 #include "kvcached/daemon/kvcached.h"
 
-/* Take the lists of [kv_sites]; they borrow from |cfg|. |*out| NULL: there are no sites. CGN_NO_MEMORY. */
-CGN_RC sites_open(const struct config *cfg, struct kvsites **out, struct cgn_err *err);
+/* Return the lists of [kv_sites], which borrow from |cfg|. NULL: there are no sites. */
+struct kvsites *sites_open(const struct config *cfg);
 
 struct sites_trust {
 	struct tls_ctx *tls[BLOCK_SITES];

@@ -64,11 +64,7 @@ static void out_write(struct resp_conn *c, const void *p, size_t n)
 
 static struct resp_reply *reply_add(struct resp_conn *c, enum resp_reply_kind kind)
 {
-	struct resp_reply *r = calloc(1, sizeof *r);
-	if (r == NULL) {
-		net_abort(c->net);
-		return NULL;
-	}
+	struct resp_reply *r = CGN_NEW(struct resp_reply);
 	r->conn = c;
 	r->kind = kind;
 	cgn_list_push(&c->replies, &r->link);
@@ -99,8 +95,8 @@ void resp_replies_drop(struct resp_conn *c)
 static void reply_add_text(struct resp_conn *c, const void *p, size_t n)
 {
 	struct resp_reply *r = CGN_CONTAINER(c->replies.prev, struct resp_reply, link);
-	if (r->kind != RESP_REPLY_TEXT && (r = reply_add(c, RESP_REPLY_TEXT)) == NULL)
-		return;
+	if (r->kind != RESP_REPLY_TEXT)
+		r = reply_add(c, RESP_REPLY_TEXT);
 	cgn_buf_add(&r->text, p, n);
 	if (r->text.bad)
 		net_abort(c->net);
@@ -139,16 +135,14 @@ static void block_copy(struct resp_conn *c, struct resp_reply *r)
 	}
 }
 
-static bool block_lend(struct resp_conn *c, struct resp_reply *r)
+static void block_lend(struct resp_conn *c, struct resp_reply *r)
 {
 	struct resp_gather *g = &c->port->out;
 	struct iovec iov[NET_MAX_PARTS];
 	size_t n;
 	if (NET_MAX_PARTS - g->n_parts < NET_MAX_PARTS / 2)
 		resp_flush(c);
-	struct loan *loan = malloc(sizeof *loan);
-	if (loan == NULL)
-		return false;
+	struct loan *loan = CGN_NEW(struct loan);
 	/* A part is reserved for the text behind the value, so a small value and its head take one call. */
 	uint64_t got =
 		kvstore_block_iov(r->block, r->off, r->end - r->off, iov, NET_MAX_PARTS - g->n_parts - 1, &n);
@@ -164,7 +158,6 @@ static bool block_lend(struct resp_conn *c, struct resp_reply *r)
 		g->parts[g->n_parts++] = (struct net_part){iov[i].iov_base, iov[i].iov_len, &loan->net};
 	g->bytes += got;
 	r->off += got;
-	return true;
 }
 
 static void reply_range(struct resp_reply *r)
@@ -201,10 +194,7 @@ static bool block_send(struct resp_conn *c, struct resp_reply *r)
 	while (r->off < r->end) {
 		if (net_over_mark(c->net))
 			return false;
-		if (!block_lend(c, r)) {
-			net_abort(c->net);
-			return false;
-		}
+		block_lend(c, r);
 		if (r->off < r->end)
 			resp_flush(c);
 	}
@@ -230,11 +220,6 @@ void resp_block(struct resp_conn *c, struct kvstore_block **take, int64_t first,
 		return;
 	}
 	r = reply_add(c, RESP_REPLY_BLOCK);
-	if (r == NULL) {
-		resp_unhold(c->port, RESP_SENDS, now.held);
-		kvstore_block_unref(&now.block);
-		return;
-	}
 	/* The reply waits, so its bytes count against RESP_AHEAD. */
 	r->reads = now.end - now.off;
 	c->reading += r->reads;
@@ -279,7 +264,6 @@ enum resp_did resp_value(struct resp_conn *c, const struct block_key *k, int64_t
 	struct kvcached *d = c->port->worker->daemon;
 	struct kvstore_block *b = kvstore_get_ram(d->store, k, true);
 	struct block_info info;
-	struct cgn_err err = {0};
 	uint64_t held = 0;
 	if (b != NULL) {
 		resp_block(c, &b, first, last);
@@ -294,21 +278,13 @@ enum resp_did resp_value(struct resp_conn *c, const struct block_key *k, int64_t
 	if (!resp_hold(c, RESP_SENDS, info.size, &held))
 		return RESP_LATER;
 	struct resp_reply *r = reply_add(c, RESP_REPLY_READ);
-	if (r == NULL) {
-		resp_unhold(c->port, RESP_SENDS, held);
-		return RESP_DONE;
-	}
 	r->held = held;
 	r->reads = info.size;
 	c->reading += info.size;
 	r->first = first;
 	r->last = last;
 	r->nil_is_empty = nil_is_empty;
-	if (cgn_ok(value_get(d, c->port->loop, k, VALUE_WORTH_UNKNOWN, 0, reply_on_read, r, &r->read, &err)))
-		return RESP_DONE;
-	r->kind = RESP_REPLY_TEXT;
-	cgn_buf_fmt(&r->text, "-ERR %.200s\r\n", err.msg);
-	c->reply_text += r->text.n;
+	r->read = value_get(d, c->port->loop, k, VALUE_WORTH_UNKNOWN, 0, reply_on_read, r);
 	return RESP_DONE;
 }
 

@@ -101,10 +101,6 @@ static void port_on_accept(void *user, struct net_conn *net)
 		return; /* not taken: io/net/net closes it */
 	}
 	struct resp_conn *c = resp_conn_new(p, net);
-	if (c == NULL) {
-		atomic_fetch_sub(&p->shared->conns, 1);
-		return;
-	}
 	cgn_list_push(&p->conns, &c->link);
 	if (p->n_conns++ == 0)
 		cgn_timer_set(&p->tick, TICK);

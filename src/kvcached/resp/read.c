@@ -52,16 +52,12 @@ static void read_on_fetched(void *user, struct kvstore_block **take, const struc
 
 enum resp_did resp_fetch(struct resp_conn *c, const struct block_key *k)
 {
-	struct cgn_err err = {0};
-	if (c->fetch != NULL)
-		return RESP_LATER;
-	kvstore_block_unref(&c->fetched);
-	if (cgn_ok(value_get(c->port->worker->daemon, c->port->loop, k, VALUE_HERE_ONLY, 0, read_on_fetched,
-		    c, &c->fetch, &err)))
-		return RESP_LATER;
-	resp_fault_set(c, &err);
-	resp_error(c, c->fault);
-	return RESP_DONE;
+	if (c->fetch == NULL) {
+		kvstore_block_unref(&c->fetched);
+		c->fetch = value_get(c->port->worker->daemon, c->port->loop, k, VALUE_HERE_ONLY, 0,
+			read_on_fetched, c);
+	}
+	return RESP_LATER;
 }
 
 enum resp_did resp_getdel(struct resp_conn *c)

@@ -86,13 +86,12 @@ static void sum_on_pool(void *call)
 static void on_block(void *user, struct kvstore_block **take, const struct cgn_err *why);
 
 /* Read again from SSD or a peer, after a miss or a damaged value in RAM. */
-static CGN_RC look_further(struct rpc_call *c, struct cgn_err *err)
+static void look_further(struct rpc_call *c)
 {
 	c->progress = 0;
-	CGN_TRY(value_get(c->port->w->daemon, c->port->w->loop, &c->key, c->worth_ms, c->sites, on_block, c,
-		&c->read, err));
+	c->read =
+		value_get(c->port->w->daemon, c->port->w->loop, &c->key, c->worth_ms, c->sites, on_block, c);
 	rpc_trace_read(c);
-	return CGN_OK;
 }
 
 static void on_summed(void *call)
@@ -101,15 +100,12 @@ static void on_summed(void *call)
 	struct cgn_err err = {0};
 	if (!rpc_pooled(c) || c->finished)
 		return;
-	cgn_rc rc;
-	if (c->sound) {
-		rc = get_begin(c, &err);
-	} else {
+	if (!c->sound) {
 		kvstore_block_unref(&c->block);
-		rc = look_further(c, &err);
-	}
-	if (!cgn_ok(rc))
+		look_further(c);
+	} else if (!cgn_ok(get_begin(c, &err))) {
 		rpc_finish(c, &err);
+	}
 }
 
 /* ---- lookup ---- */
@@ -144,13 +140,16 @@ static CGN_RC on_request(struct rpc_call *c, const void *request, struct cgn_err
 	c->sites = rpc_sites(c, rq->tenant);
 	bool small = kvstore_lookup(d->store, &c->key, &info) && info.size <= RPC_AT_ONCE;
 	c->block = kvstore_get_ram(d->store, &c->key, small);
-	if (c->block == NULL)
-		return look_further(c, err);
+	if (c->block == NULL) {
+		look_further(c);
+		return CGN_OK;
+	}
 	CGN_TRY(rpc_hold(c, kvstore_block_size(c->block), err));
 	/* The block's own size counts: another value may have replaced the one that was looked up. */
-	return small && kvstore_block_size(c->block) <= RPC_AT_ONCE
-		? get_begin(c, err)
-		: rpc_pool(c, sum_on_pool, on_summed, err);
+	if (small && kvstore_block_size(c->block) <= RPC_AT_ONCE)
+		return get_begin(c, err);
+	rpc_pool(c, sum_on_pool, on_summed);
+	return CGN_OK;
 }
 
 static void on_gone(struct rpc_call *c)

@@ -74,10 +74,12 @@ static CGN_RC on_end(struct rpc_call *c, struct cgn_err *err)
 	if (missing > 0)
 		return CGN_FAIL(err, INVALID, "%llu bytes of the value are missing",
 			(unsigned long long)missing);
-	if (c->held > RPC_AT_ONCE)
-		return rpc_pool(c, put_commit, on_committed, err);
-	put_commit(c);
-	put_reply(c);
+	if (c->held > RPC_AT_ONCE) {
+		rpc_pool(c, put_commit, on_committed);
+	} else {
+		put_commit(c);
+		put_reply(c);
+	}
 	return CGN_OK;
 }
 

@@ -142,13 +142,11 @@ static void let_go(struct rpc_call *c)
 	cgn_loop_bury(c->port->w->loop, &c->grave, call_release);
 }
 
-CGN_RC rpc_pool(struct rpc_call *c, void (*work)(void *call), void (*done)(void *call), struct cgn_err *err)
+void rpc_pool(struct rpc_call *c, void (*work)(void *call), void (*done)(void *call))
 {
 	c->progress = 0; /* the client waits for this store */
-	if (!cgn_ok(cgn_loop_work(c->port->w->loop, work, done, c)))
-		return CGN_FAIL(err, NO_MEMORY, "no memory for a job");
 	c->on_pool = true;
-	return CGN_OK;
+	cgn_loop_work(c->port->w->loop, work, done, c);
 }
 
 bool rpc_pooled(struct rpc_call *c)
@@ -233,11 +231,11 @@ static void call_begin(struct grpc_call *call, struct rpc_port *g, const struct 
 		.on_drain = on_drain,
 		.on_close = on_close};
 	CGN_LIVE(g, RPC_TAG);
-	struct rpc_call *c = g->n_calls < RPC_MAX_CALLS ? calloc(1, sizeof *c) : NULL;
-	if (c == NULL) {
+	if (g->n_calls == RPC_MAX_CALLS) {
 		grpc_refuse(call, CGN_OVERLOADED, "as many calls as this store takes are under way");
 		return;
 	}
+	struct rpc_call *c = CGN_NEW(struct rpc_call);
 	*c = (struct rpc_call){.tag = RPC_CALL_TAG, .method = m, .port = g, .call = call};
 	rpc_moved(c);
 	rpc_trace_begin(c, name);

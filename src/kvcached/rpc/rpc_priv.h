@@ -92,7 +92,7 @@ void rpc_send_packed(struct rpc_call *c, struct cgn_str packed);
 void rpc_moved(struct rpc_call *c); /* records progress */
 CGN_RC rpc_hold(struct rpc_call *c, uint64_t bytes, struct cgn_err *err);
 /* Run |work| on the pool, then |done| on the loop. */
-CGN_RC rpc_pool(struct rpc_call *c, void (*work)(void *call), void (*done)(void *call), struct cgn_err *err);
+void rpc_pool(struct rpc_call *c, void (*work)(void *call), void (*done)(void *call));
 /* Call first in |done|. Returns false when the client left meanwhile; then |c| is freed. */
 bool rpc_pooled(struct rpc_call *c);
 

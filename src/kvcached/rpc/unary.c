@@ -60,14 +60,12 @@ static CGN_RC on_batch_lookup(struct rpc_call *c, const void *request, struct cg
 {
 	const Cognitora__V1__KvBatchLookupRequest *rq = request;
 	CGN_TRY(check_keys(rq->keys, rq->n_keys, err));
-	struct rpc_entry *entries = calloc(rq->n_keys + 1, sizeof *entries);
-	Cognitora__V1__KvEntry **list = calloc(rq->n_keys + 1, sizeof *list);
-	bool enough = entries != NULL && list != NULL;
-	if (enough)
-		look_up_all(c, rq, entries, list);
+	struct rpc_entry *entries = CGN_NEW_ARRAY(struct rpc_entry, rq->n_keys);
+	Cognitora__V1__KvEntry **list = CGN_NEW_ARRAY(Cognitora__V1__KvEntry *, rq->n_keys);
+	look_up_all(c, rq, entries, list);
 	free(entries);
 	free(list);
-	return enough ? CGN_OK : CGN_FAIL(err, NO_MEMORY, "no memory for %zu answers", rq->n_keys);
+	return CGN_OK;
 }
 const struct rpc_method rpc_batch_lookup = {.request = &cognitora__v1__kv_batch_lookup_request__descriptor,
 	.on_request = on_batch_lookup};
@@ -111,9 +109,8 @@ static CGN_RC on_promote(struct rpc_call *c, const void *request, struct cgn_err
 	const Cognitora__V1__KvPromoteRequest *rq = request;
 	CGN_TRY(rpc_key(rq->key, &c->key, err));
 	c->progress = 0;
-	CGN_TRY(value_get(c->port->w->daemon, c->port->w->loop, &c->key,
-		value_worth(rq->peers, rq->budget_ms), rpc_sites(c, rq->tenant), on_promoted, c, &c->read,
-		err));
+	c->read = value_get(c->port->w->daemon, c->port->w->loop, &c->key,
+		value_worth(rq->peers, rq->budget_ms), rpc_sites(c, rq->tenant), on_promoted, c);
 	rpc_trace_read(c);
 	return CGN_OK;
 }

@@ -74,8 +74,8 @@ static void read_on_store(void *user, struct kvstore_block **take, const struct 
 	read_end(r, take, why);
 }
 
-CGN_RC value_get(struct kvcached *d, struct cgn_loop *l, const struct block_key *k, uint32_t worth_ms,
-	uint16_t sites, kvstore_read_done done, void *user, struct value_read **out, struct cgn_err *err)
+struct value_read *value_get(struct kvcached *d, struct cgn_loop *l, const struct block_key *k,
+	uint32_t worth_ms, uint16_t sites, kvstore_read_done done, void *user)
 {
 	struct value_read *r = CGN_NEW(struct value_read);
 	CGN_LIVE(d, KVCACHED_TAG);
@@ -86,13 +86,8 @@ CGN_RC value_get(struct kvcached *d, struct cgn_loop *l, const struct block_key 
 		.sites = sites,
 		.done = done,
 		.user = user};
-	cgn_rc rc = kvstore_get(d->store, l, k, read_on_store, r, &r->read, err);
-	if (!cgn_ok(rc)) {
-		free(r);
-		return rc;
-	}
-	*out = r;
-	return CGN_OK;
+	r->read = kvstore_get(d->store, l, k, read_on_store, r);
+	return r;
 }
 
 void value_read_trace(struct value_read *r, const struct tracing_context *parent)

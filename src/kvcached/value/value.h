@@ -14,8 +14,8 @@ static inline uint32_t value_worth(bool peers, uint32_t budget_ms)
  * not having the value; a peer is asked only if it is faster than that (kvfetch_worth). |sites|: those whose stores may be asked
  * (kvsites_of_tenant). Otherwise as kvstore_get. */
 struct value_read;
-CGN_RC value_get(struct kvcached *d, struct cgn_loop *l, const struct block_key *k, uint32_t worth_ms,
-	uint16_t sites, kvstore_read_done done, void *user, struct value_read **out, struct cgn_err *err);
+struct value_read *value_get(struct kvcached *d, struct cgn_loop *l, const struct block_key *k,
+	uint32_t worth_ms, uint16_t sites, kvstore_read_done done, void *user);
 /* Give a fetch from a peer the span "kv fetch" below |parent|'s, which lives as long as the read. Call after
  * value_get. */
 struct tracing_context;

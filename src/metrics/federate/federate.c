@@ -124,9 +124,7 @@ static CGN_RC answer_make(struct federate *f, const struct http_head *h, struct 
 {
 	CGN_TRY(matches_read(h->path, &a->match, err));
 	a->held = scrape_pages(f->scrape, &a->n);
-	a->pages = calloc(a->n > 0 ? a->n : 1, sizeof *a->pages);
-	if (a->held == NULL || a->pages == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "out of memory");
+	a->pages = CGN_NEW_ARRAY(const struct exposition_page *, a->n);
 	for (size_t i = 0; i < a->n; i++)
 		a->pages[i] = a->held[i]->page;
 	exposition_merge_begin(&a->merge, a->pages, a->n, a->match);
@@ -144,11 +142,7 @@ void federate_answer(struct federate *f, const struct http_head *h, struct svc_a
 		svc_admin_error(r, 503, "busy", "8 answers are under way: scrape again later");
 		return;
 	}
-	struct federate_answer *a = calloc(1, sizeof *a);
-	if (a == NULL) {
-		svc_admin_error(r, 503, "no_memory", "out of memory");
-		return;
-	}
+	struct federate_answer *a = CGN_NEW(struct federate_answer);
 	*a = (struct federate_answer){.tag = ANSWER_TAG, .all = f, .since = cgn_loop_now(f->loop)};
 	cgn_timer_init(&a->go, f->loop, on_go);
 	cgn_list_push(&f->answers, &a->link);
@@ -164,19 +158,15 @@ void federate_answer(struct federate *f, const struct http_head *h, struct svc_a
 	cgn_timer_set(&a->go, 0);
 }
 
-CGN_RC federate_new(struct cgn_loop *l, struct telemetry *t, struct scrape *s, struct federate **out,
-	struct cgn_err *err)
+struct federate *federate_new(struct cgn_loop *l, struct telemetry *t, struct scrape *s)
 {
-	struct federate *f = calloc(1, sizeof *f);
-	if (f == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "out of memory");
+	struct federate *f = CGN_NEW(struct federate);
 	*f = (struct federate){.tag = FEDERATE_TAG,
 		.loop = l,
 		.scrape = s,
 		.seconds = METRIC_ONE(t, FEDERATE_SECONDS)};
 	cgn_list_init(&f->answers);
-	*out = f;
-	return CGN_OK;
+	return f;
 }
 
 void federate_free(struct federate **take)

@@ -10,8 +10,7 @@
 
 struct federate;
 /* |s| lives longer. */
-CGN_RC federate_new(struct cgn_loop *l, struct telemetry *t, struct scrape *s, struct federate **out,
-	struct cgn_err *err);
+struct federate *federate_new(struct cgn_loop *l, struct telemetry *t, struct scrape *s);
 /* Cut the answers under way. */
 void federate_free(struct federate **take); /* NULL-safe */
 void federate_answer(struct federate *f, const struct http_head *h, struct svc_admin_reply *r);

@@ -113,9 +113,7 @@ CGN_RC scrape_discover_open(struct scrape *s, const struct config *cfg, struct c
 	size_t n = routers->n > 0 ? routers->n : 1;
 	if (!cfg->metrics.discover)
 		return CGN_OK;
-	s->finder = calloc(n, sizeof *s->finder);
-	if (s->finder == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "out of memory");
+	s->finder = CGN_NEW_ARRAY(struct scrape_finder, n);
 	for (size_t i = 0; i < n; i++)
 		CGN_TRY(cgn_err_of(router_add(s, routers->n > 0 ? routers->v[i] : cfg->cluster.router, err),
 			"metrics.scrape_routers", err));

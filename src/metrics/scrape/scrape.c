@@ -165,12 +165,12 @@ void scrape_close(struct scrape **take)
 
 struct scrape_page **scrape_pages(struct scrape *s, size_t *n)
 {
-	struct scrape_page **pages = calloc(s->n > 0 ? s->n : 1, sizeof(struct scrape_page *));
+	struct scrape_page **pages = CGN_NEW_ARRAY(struct scrape_page *, s->n);
 	CGN_LIVE(s, SCRAPE_TAG);
 	*n = 0;
 	cgn_list_each (l, &s->targets) {
 		struct scrape_target *t = CGN_CONTAINER(l, struct scrape_target, link);
-		if (pages == NULL || t->page == NULL)
+		if (t->page == NULL)
 			continue;
 		t->page->refs++;
 		pages[(*n)++] = t->page;

@@ -38,8 +38,7 @@ struct scrape_page {
 	unsigned refs;
 	struct exposition_page *page;
 };
-/* Get the texts that are fresh, in the order of the targets' names, for scrape_pages_drop. *n is their number. NULL: no
- * memory. */
+/* Get the texts that are fresh, in the order of the targets' names, for scrape_pages_drop. *n is their number. */
 struct scrape_page **scrape_pages(struct scrape *s, size_t *n);
 void scrape_pages_drop(struct scrape_page ***take, size_t n);
 

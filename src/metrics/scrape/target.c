@@ -111,11 +111,11 @@ static void text_take(struct scrape_target *t, struct cgn_str text)
 	struct scrape *s = t->all;
 	struct exposition_stats stats;
 	struct cgn_err err;
-	struct scrape_page *fresh = calloc(1, sizeof *fresh);
+	struct scrape_page *fresh = CGN_NEW(struct scrape_page);
 	const struct exposition_cfg cfg = {.target = cgn_str_of(t->where.name),
 		.instance = cgn_str_of(t->url.authority[0] != '\0' ? t->url.authority : t->where.url),
 		.max_samples = s->limits.max_samples};
-	if (fresh == NULL || !cgn_ok(exposition_page_make(text, &cfg, &fresh->page, &stats, &err))) {
+	if (!cgn_ok(exposition_page_make(text, &cfg, &fresh->page, &stats, &err))) {
 		free(fresh);
 		round_fail(t, SCRAPE_NO_ROOM, "there is no memory for its text");
 		return;
@@ -290,7 +290,7 @@ static CGN_RC grpc_open(struct scrape_target *t, struct cgn_err *err)
 }
 
 /* Copy the strings of |w| into one piece of memory. */
-static bool where_copy(struct scrape_target *t, const struct scrape_where *w)
+static void where_copy(struct scrape_target *t, const struct scrape_where *w)
 {
 	const char *from[] = {w->name, w->url, w->ca_file, w->fingerprint, w->token_file};
 	const char **to[] = {&t->where.name, &t->where.url, &t->where.ca_file, &t->where.fingerprint,
@@ -298,9 +298,7 @@ static bool where_copy(struct scrape_target *t, const struct scrape_where *w)
 	size_t n = 0;
 	for (size_t i = 0; i < CGN_COUNT(from); i++)
 		n += from[i] != NULL ? strlen(from[i]) + 1 : 0;
-	char *at = t->text = malloc(n > 0 ? n : 1);
-	if (at == NULL)
-		return false;
+	char *at = t->text = CGN_NEW_ARRAY(char, n);
 	t->where.kind = w->kind;
 	for (size_t i = 0; i < CGN_COUNT(from); i++) {
 		if (from[i] == NULL)
@@ -308,7 +306,6 @@ static bool where_copy(struct scrape_target *t, const struct scrape_where *w)
 		*to[i] = strcpy(at, from[i]);
 		at += strlen(at) + 1;
 	}
-	return true;
 }
 
 static void target_release(struct cgn_grave *g)
@@ -342,10 +339,8 @@ CGN_RC scrape_target_add(struct scrape *s, const struct scrape_where *w, struct 
 	t->tag = SCRAPE_TARGET_TAG;
 	t->all = s;
 	cgn_timer_init(&t->timer, s->loop, on_round_timer);
-	cgn_rc rc =
-		where_copy(t, w) ? CGN_OK : CGN_FAIL(err, NO_MEMORY, "no memory for the target %s", w->name);
-	if (cgn_ok(rc))
-		rc = w->kind == SCRAPE_GIVEN ? http_open(t, err) : grpc_open(t, err);
+	where_copy(t, w);
+	cgn_rc rc = w->kind == SCRAPE_GIVEN ? http_open(t, err) : grpc_open(t, err);
 	if (!cgn_ok(rc)) {
 		target_release(&t->grave);
 		return rc;

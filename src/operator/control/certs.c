@@ -353,8 +353,8 @@ void certs_begin(struct work *w)
 	struct json_val cluster;
 	struct cgn_err err = {.msg = ""};
 	const struct item *i;
-	c->plan = calloc(1, sizeof *c->plan);
-	if (c->plan == NULL || !cluster_parse(w, &cluster)) {
+	c->plan = CGN_NEW(struct certs_plan);
+	if (!cluster_parse(w, &cluster)) {
 		certs_fail(w, "IssueFailed", "no memory for the certificates");
 		return;
 	}

@@ -225,9 +225,7 @@ CGN_RC control_open(struct cgn_loop *l, struct k8s *k, struct telemetry *t, cons
 	c->drifts = METRIC_ONE(t, OP_DRIFTS);
 	c->prefix = cgn_str_dupz(cgn_str_of(cfg->prefix));
 	c->tag_text = cgn_str_dupz(cgn_str_of(cfg->tag));
-	c->space = cfg->space != NULL ? cgn_str_dupz(cgn_str_of(cfg->space)) : NULL;
-	if (c->prefix == NULL || c->tag_text == NULL || (cfg->space != NULL && c->space == NULL))
-		return CGN_FAIL(err, NO_MEMORY, "no memory for the resources");
+	c->space = cgn_str_dup_maybe(cfg->space);
 	c->images = (struct desired_images){c->prefix, c->tag_text};
 	CGN_TRY(control_watch(c, err));
 	*out = CGN_TAKE(&c);

@@ -117,7 +117,7 @@ struct control {
 
 /* ---- items.c ---- */
 struct item *item_find(struct control *c, enum desired_kind kind, const char *key);
-/* Find or add; NULL: no memory, or too many. */
+/* Find or add; NULL: too many. */
 struct item *item_add(struct control *c, enum desired_kind kind, const char *key);
 void item_drop(struct control *c, struct item *i);
 void item_each(struct control *c, void (*fn)(void *arg, struct item *i), void *arg);

@@ -25,8 +25,9 @@ struct item *item_add(struct control *c, enum desired_kind kind, const char *key
 {
 	struct item *i = item_find(c, kind, key);
 	size_t n = strlen(key) + 1;
-	if (i != NULL || c->n_items >= CONTROL_ITEMS || (i = calloc(1, sizeof *i + n)) == NULL)
+	if (i != NULL || c->n_items >= CONTROL_ITEMS)
 		return i;
+	i = cgn_zeroed(1, sizeof *i + n, CGN_HERE);
 	i->kind = kind;
 	memcpy(i->key, key, n);
 	cgn_list_push(bucket_of(c, kind, key), &i->link);

@@ -71,10 +71,8 @@ bool item_tls_take(struct item *i, struct json_val object)
 		return false;
 	secret_read(object, &now);
 	now.authority = authority;
-	if (i->tls == NULL && (i->tls = calloc(1, sizeof *i->tls)) == NULL) {
-		item_tls_fini(&now);
-		return false; /* The Secret counts as missing. */
-	}
+	if (i->tls == NULL)
+		i->tls = CGN_NEW(struct item_tls);
 	bool same = texts_equal(&now.pair.cert, &i->tls->pair.cert) &&
 		texts_equal(&now.pair.key, &i->tls->pair.key) && texts_equal(&now.bundle, &i->tls->bundle) &&
 		texts_equal(&now.crl, &i->tls->crl);

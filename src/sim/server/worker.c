@@ -150,12 +150,13 @@ static void on_cleared(void *arg)
 		w->tell.cleared(w->tell.arg);
 }
 
-static CGN_RC start_store(struct sim_worker *w, struct cgn_err *err)
+static void start_store(struct sim_worker *w)
 {
 	const struct sim_cfg *cfg = w->cfg;
 	const struct sim_store_cfg store = {cfg->kv_uds, cfg->models, cfg->kv_block_bytes, cfg->block_tokens,
 		cfg->prefill_tokens_per_s > 0 ? cfg->block_tokens * 1e3 / cfg->prefill_tokens_per_s : 0};
-	return sim_has_store(cfg) ? sim_store_new(w->loop, &store, &w->store, err) : CGN_OK;
+	if (sim_has_store(cfg))
+		w->store = sim_store_new(w->loop, &store);
 }
 
 static CGN_RC start_device(struct sim_worker *w, struct cgn_err *err)
@@ -239,7 +240,7 @@ CGN_RC sim_worker_start(struct sim_worker *w, struct sim_team *team, unsigned ra
 	if (team->vocab != NULL)
 		w->reader = sim_reader_new(team->vocab);
 	CGN_TRY(start_publisher(w, err));
-	CGN_TRY(start_store(w, err));
+	start_store(w);
 	host_fill(team);
 	if (w->cfg->handoff.kind != HANDOFF_NONE)
 		w->handoff = sim_handoff_new(w->loop, w->cfg, w->id_seed);

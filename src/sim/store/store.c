@@ -89,11 +89,10 @@ static void on_state(void *user, bool ready, const struct cgn_err *why)
 	}
 }
 
-CGN_RC sim_store_new(struct cgn_loop *l, const struct sim_store_cfg *cfg, struct sim_store **out,
-	struct cgn_err *err)
+struct sim_store *sim_store_new(struct cgn_loop *l, const struct sim_store_cfg *cfg)
 {
 	CGN_MUST(cfg->block_bytes > 0 && cfg->block_bytes <= SIM_STORE_BYTES);
-	CGN_ON_EXIT(sim_store_free) struct sim_store *s = CGN_NEW(struct sim_store);
+	struct sim_store *s = CGN_NEW(struct sim_store);
 	*s = (struct sim_store){.tag = STORE_TAG, .cfg = *cfg};
 	for (size_t i = 0; i < SIM_STORE_PUTS; i++) {
 		s->puts[i] = (struct put){s, s->free_puts};
@@ -105,9 +104,8 @@ CGN_RC sim_store_new(struct cgn_loop *l, const struct sim_store_cfg *cfg, struct
 		.timeout = SIM_STORE_TIMEOUT,
 		.on_state = on_state,
 		.user = s};
-	CGN_TRY(kvclient_new(l, &c, &s->client, err));
-	*out = CGN_TAKE(&s);
-	return CGN_OK;
+	s->client = kvclient_new(l, &c);
+	return s;
 }
 
 void sim_store_free(struct sim_store **take)

@@ -37,8 +37,7 @@ struct sim_store_stats {
 	uint64_t wrong, lost;
 	bool ready;
 };
-CGN_RC sim_store_new(struct cgn_loop *l, const struct sim_store_cfg *cfg, struct sim_store **out,
-	struct cgn_err *err);
+struct sim_store *sim_store_new(struct cgn_loop *l, const struct sim_store_cfg *cfg);
 void sim_store_free(struct sim_store **take); /* Call after freeing its loads. */
 /* Queue the blocks of |run|, the last first. Needs contents. */
 void sim_store_put(struct sim_store *s, const struct enginemodel_run *run);

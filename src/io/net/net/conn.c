@@ -80,9 +80,7 @@ static void on_loop_exit(struct cgn_hook *h)
 
 struct net_conn *net_conn_new(struct cgn_loop *l, const struct net_conn_ops *ops, void *user)
 {
-	struct net_conn *c = calloc(1, sizeof(*c));
-	if (c == NULL)
-		return NULL;
+	struct net_conn *c = CGN_NEW(struct net_conn);
 	c->tag = NET_CONN_TAG;
 	c->loop = l;
 	c->ops = ops;
@@ -136,8 +134,10 @@ static void conn_end(struct net_conn *c)
 
 static void keep_reason(struct net_conn *c, const struct cgn_err *why)
 {
-	if (c->why == NULL && (c->why = malloc(sizeof(*c->why))) != NULL)
-		*c->why = *why;
+	if (c->why != NULL)
+		return;
+	c->why = CGN_NEW(struct cgn_err);
+	*c->why = *why;
 }
 
 /* The peer ended the connection, or it broke: the peer may be at another address now. */
@@ -362,10 +362,8 @@ void net_conn_flush(struct net_conn *c)
  * one on_data. */
 static void plain_hold(struct net_conn *c, const uint8_t *p, size_t n)
 {
-	if (c->held == NULL && (c->held = calloc(1, sizeof(*c->held))) == NULL) {
-		net_conn_fail_memory(c);
-		return;
-	}
+	if (c->held == NULL)
+		c->held = CGN_NEW(struct cgn_buf);
 	cgn_buf_add(c->held, p, n);
 	if (c->held->bad)
 		net_conn_fail_memory(c);
@@ -610,8 +608,7 @@ void net_shun(const char *addr, const char *peer)
 	if (!cgn_ok(net_addr_parse(addr, &a, NULL)) || a.local || net_host_is_ip(a.host))
 		return;
 	struct net_name *n = net_name_get(&a);
-	if (n != NULL)
-		net_name_shun(n, peer);
+	net_name_shun(n, peer);
 	net_name_free(&n);
 }
 

@@ -179,31 +179,22 @@ static void resolve_done(void *arg)
 	free(r);
 }
 
-static CGN_RC start_resolving(struct net_dialing *d, struct cgn_err *err)
+static void start_resolving(struct net_dialing *d)
 {
-	struct resolving *r = calloc(1, sizeof(*r));
-	if (r == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory to resolve %s", d->text);
+	struct resolving *r = d->resolving = CGN_NEW(struct resolving);
 	r->c = d->c;
 	r->addr = d->addr;
 	r->began = cgn_loop_now(d->c->loop);
-	if (!cgn_ok(cgn_loop_work(d->c->loop, resolve_work, resolve_done, r))) {
-		free(r);
-		return CGN_FAIL(err, NO_MEMORY, "no memory to resolve %s", d->text);
-	}
-	d->resolving = r;
-	return CGN_OK;
+	cgn_loop_work(d->c->loop, resolve_work, resolve_done, r);
 }
 
-static CGN_RC start_named(struct net_dialing *d, struct cgn_err *err)
+static void start_named(struct net_dialing *d)
 {
 	d->c->name = net_name_get(&d->addr);
-	if (d->c->name == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory to resolve %s", d->text);
-	if (!net_name_addresses(d->c->name, cgn_loop_now(d->c->loop), &d->list))
-		return start_resolving(d, err);
-	try_next(d);
-	return CGN_OK;
+	if (net_name_addresses(d->c->name, cgn_loop_now(d->c->loop), &d->list))
+		try_next(d);
+	else
+		start_resolving(d);
 }
 
 static void start_local(struct net_dialing *d)
@@ -216,27 +207,25 @@ static void start_local(struct net_dialing *d)
 }
 
 /* Network failures are reported through on_close, so that a caller handles them in one place. */
-static CGN_RC dial_start(struct net_dialing *d, struct cgn_err *err)
+static void dial_start(struct net_dialing *d)
 {
 	struct addrinfo *list = NULL;
 	if (d->addr.local) {
 		start_local(d);
-		return CGN_OK;
+		return;
 	}
-	if (net_addr_resolve(&d->addr, true, false, &list) != 0)
-		return start_named(d, err);
+	if (net_addr_resolve(&d->addr, true, false, &list) != 0) {
+		start_named(d);
+		return;
+	}
 	net_addresses_take(&d->list, list);
 	freeaddrinfo(list);
 	try_next(d);
-	return CGN_OK;
 }
 
 static CGN_RC dialing_new(struct net_conn *c, const struct net_dial *cfg, struct cgn_err *err)
 {
-	struct net_dialing *d = calloc(1, sizeof(*d));
-	if (d == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory to connect to %s", cfg->addr);
-	c->dialing = d;
+	struct net_dialing *d = c->dialing = CGN_NEW(struct net_dialing);
 	d->c = c;
 	cgn_timer_init(&d->timer, c->loop, on_attempt_timeout);
 	CGN_TRY(net_addr_parse(cfg->addr, &d->addr, err));
@@ -245,8 +234,6 @@ static CGN_RC dialing_new(struct net_conn *c, const struct net_dial *cfg, struct
 			cfg->addr);
 	(void)cgn_str_copyz(d->text, sizeof d->text, cgn_str_of(cfg->addr));
 	d->server_name = cgn_str_dupz(cgn_str_of(cfg->server_name != NULL ? cfg->server_name : d->addr.host));
-	if (d->server_name == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory to connect to %s", cfg->addr);
 	if (cfg->tls != NULL) {
 		tls_ctx_ref(cfg->tls);
 		d->tls = cfg->tls;
@@ -265,8 +252,6 @@ CGN_RC net_connect(struct cgn_loop *l, const struct net_dial *cfg, const struct 
 	struct net_conn **out, struct cgn_err *err)
 {
 	struct net_conn *c = net_conn_new(l, ops, user);
-	if (c == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory to connect to %s", cfg->addr);
 	cgn_rc rc = dialing_new(c, cfg, err);
 	if (!cgn_ok(rc)) {
 		dial_discard(c);
@@ -276,12 +261,7 @@ CGN_RC net_connect(struct cgn_loop *l, const struct net_dial *cfg, const struct 
 	c->dialing->deadline = cgn_loop_now(l) + timeout;
 	(void)cgn_str_copyz(c->peer, sizeof c->peer, cgn_str_of(cfg->addr));
 	cgn_timer_set(&c->timer, timeout);
-	rc = dial_start(c->dialing, err);
-	if (!cgn_ok(rc)) {
-		cgn_timer_cancel(&c->timer);
-		dial_discard(c);
-		return rc;
-	}
+	dial_start(c->dialing);
 	*out = c;
 	return CGN_OK;
 }

@@ -50,11 +50,7 @@ static void on_linger_exit(struct cgn_hook *h)
 
 void net_linger(struct cgn_loop *l, struct net_wire **take)
 {
-	struct lingerer *g = calloc(1, sizeof(*g));
-	if (g == NULL) {
-		net_wire_close(take, false);
-		return;
-	}
+	struct lingerer *g = CGN_NEW(struct lingerer);
 	g->wire = *take;
 	*take = NULL;
 	g->loop = l;

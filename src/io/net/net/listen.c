@@ -166,10 +166,6 @@ static void conn_welcome(struct net_listener *ln, int fd, const struct sockaddr 
 		return;
 	}
 	struct net_conn *c = net_conn_new(ln->loop, NULL, NULL);
-	if (c == NULL) {
-		close(fd);
-		return;
-	}
 	c->listener = ln;
 	ln->refs++;
 	ln->stats.open++;
@@ -438,9 +434,7 @@ CGN_RC net_listen(struct cgn_loop *l, const struct net_listen_cfg *cfg,
 	void (*on_accept)(void *user, struct net_conn *c), void *user, struct net_listener **out,
 	struct cgn_err *err)
 {
-	struct net_listener *ln = calloc(1, sizeof(*ln));
-	if (ln == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory to listen on %s", cfg->addr);
+	struct net_listener *ln = CGN_NEW(struct net_listener);
 	*ln = (struct net_listener){.tag = LISTENER_TAG,
 		.refs = 1,
 		.loop = l,

@@ -134,8 +134,7 @@ struct net_name *net_name_get(const struct net_addr *a)
 		n = name_new(a);
 	else if (n->refs == 0)
 		names_unused--;
-	if (n != NULL)
-		n->refs++;
+	n->refs++;
 	(void)pthread_mutex_unlock(&names_lock);
 	return n;
 }
@@ -367,16 +366,13 @@ void net_name_refresh(struct net_name *n, struct cgn_loop *l)
 	cgn_nsec now = cgn_loop_now(l), at = atomic_load_explicit(&n->looked_at, memory_order_relaxed);
 	if (now < at + net_name_interval() || !lookup_allowed())
 		return;
-	struct name_lookup *k = calloc(1, sizeof *k);
-	if (k != NULL && !atomic_exchange(&n->looking, true)) {
-		*k = (struct name_lookup){.n = name_ref(n), .began = now};
-		if (cgn_ok(cgn_loop_work(l, lookup_work, lookup_done, k)))
-			return;
-		atomic_store(&n->looking, false);
-		net_name_free(&k->n);
+	if (atomic_exchange(&n->looking, true)) {
+		(void)atomic_fetch_sub(&names_lookups, 1);
+		return;
 	}
-	free(k);
-	(void)atomic_fetch_sub(&names_lookups, 1);
+	struct name_lookup *k = CGN_NEW(struct name_lookup);
+	*k = (struct name_lookup){.n = name_ref(n), .began = now};
+	cgn_loop_work(l, lookup_work, lookup_done, k);
 }
 
 bool net_name_is(struct net_name *n, const char *peer, uint64_t *version)

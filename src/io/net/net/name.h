@@ -32,7 +32,7 @@ void net_name_set_interval(cgn_nsec interval);
 cgn_nsec net_name_interval(void);
 
 struct net_name;
-/* Take a reference to the name and port of |a|; NULL: out of memory. All callers get the same object. */
+/* Take a reference to the name and port of |a|. All callers get the same object. */
 struct net_name *net_name_get(const struct net_addr *a);
 void net_name_free(struct net_name **take); /* NULL-safe. The address stays known for a while. */
 

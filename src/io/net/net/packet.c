@@ -280,11 +280,7 @@ void packet_resume(struct packet_conn *c)
 CGN_RC packet_conn_open(struct cgn_loop *l, int fd, size_t max_queue, void (*left)(void *arg), void *left_arg,
 	struct packet_conn **out, struct cgn_err *err)
 {
-	struct packet_conn *c = calloc(1, sizeof *c);
-	if (c == NULL) {
-		close(fd);
-		return CGN_FAIL(err, NO_MEMORY, "no memory for a connection");
-	}
+	struct packet_conn *c = CGN_NEW(struct packet_conn);
 	*c = (struct packet_conn){.tag = PACKET_TAG, .loop = l, .max_queue = max_queue};
 	cgn_list_init(&c->queue);
 	cgn_hook_init(&c->end, on_end);

@@ -27,8 +27,8 @@ static void on_poll(uv_poll_t *h, int status, int events)
 CGN_RC net_wire_open(struct cgn_loop *l, int fd, net_wire_fn *fn, void *arg, struct net_wire **out,
 	struct cgn_err *err)
 {
-	struct net_wire *w = calloc(1, sizeof(*w));
-	int rc = w != NULL ? uv_poll_init(cgn_loop_uv(l), &w->poll, fd) : UV_ENOMEM;
+	struct net_wire *w = CGN_NEW(struct net_wire);
+	int rc = uv_poll_init(cgn_loop_uv(l), &w->poll, fd);
 	if (rc != 0) {
 		free(w);
 		close(fd);

@@ -8,14 +8,13 @@
 
 #include "quic_priv.h"
 
-bool quic_cids_init(struct quic_cids *t, size_t conns)
+void quic_cids_init(struct quic_cids *t, size_t conns)
 {
 	*t = (struct quic_cids){.n_buckets = 64};
 	while (t->n_buckets < conns * 4)
 		t->n_buckets *= 2;
 	cgn_random(&t->seed, sizeof t->seed);
-	t->buckets = calloc(t->n_buckets, sizeof(struct quic_cid *));
-	return t->buckets != NULL;
+	t->buckets = CGN_NEW_ARRAY(struct quic_cid *, t->n_buckets);
 }
 
 void quic_cids_fini(struct quic_cids *t)
@@ -36,9 +35,9 @@ static struct quic_cid **cid_bucket(const struct quic_cids *t, const uint8_t *ci
 bool quic_cids_put(struct quic_cids *t, const ngtcp2_cid *cid, struct quic_conn *c)
 {
 	struct quic_cid **at = cid_bucket(t, cid->data, cid->datalen);
-	struct quic_cid *e = *at == NULL ? calloc(1, sizeof *e) : NULL;
-	if (e == NULL)
+	if (*at != NULL)
 		return false;
+	struct quic_cid *e = CGN_NEW(struct quic_cid);
 	e->cid = *cid;
 	e->conn = c;
 	cgn_list_push(&c->cids, &e->of_conn);

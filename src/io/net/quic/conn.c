@@ -113,8 +113,10 @@ static void conn_free(struct quic_conn *c)
 
 static void keep_reason(struct quic_conn *c, const struct cgn_err *why)
 {
-	if (c->why == NULL && (c->why = malloc(sizeof *c->why)) != NULL)
-		*c->why = *why;
+	if (c->why != NULL)
+		return;
+	c->why = CGN_NEW(struct cgn_err);
+	*c->why = *why;
 }
 
 static void wants_turn(struct quic_conn *c)
@@ -302,8 +304,6 @@ void quic_conn_accept(struct quic_endpoint *ep, const struct quic_first *first, 
 {
 	struct quic_conn *c = conn_new(ep, NULL, NULL);
 	struct cgn_err why;
-	if (c == NULL)
-		return;
 	c->server = true;
 	c->counted = true;
 	ep->stats.handshakes++;
@@ -372,22 +372,17 @@ static void resolve_done(void *arg)
 	free(r);
 }
 
-static CGN_RC start_resolving(struct quic_conn *c, const struct net_addr *a, struct cgn_err *err)
+static void start_resolving(struct quic_conn *c, const struct net_addr *a)
 {
-	struct quic_resolving *r = CGN_NEW(struct quic_resolving);
+	struct quic_resolving *r = c->resolving = CGN_NEW(struct quic_resolving);
 	r->c = c;
 	r->addr = *a;
 	r->began = cgn_loop_now(c->ep->loop);
-	if (!cgn_ok(cgn_loop_work(c->ep->loop, resolve_work, resolve_done, r))) {
-		free(r);
-		return CGN_FAIL(err, NO_MEMORY, "no memory to resolve %s", a->host);
-	}
-	c->resolving = r;
-	return CGN_OK;
+	cgn_loop_work(c->ep->loop, resolve_work, resolve_done, r);
 }
 
 /* Network failures are reported through on_close, so that a caller handles them in one place. */
-static CGN_RC conn_start(struct quic_conn *c, const struct net_addr *a, struct cgn_err *err)
+static void conn_start(struct quic_conn *c, const struct net_addr *a)
 {
 	struct addrinfo *list = NULL;
 	struct net_addresses all;
@@ -395,15 +390,13 @@ static CGN_RC conn_start(struct quic_conn *c, const struct net_addr *a, struct c
 		net_addresses_take(&all, list);
 		freeaddrinfo(list);
 		conn_dial(c, &all.at[0]);
-		return CGN_OK;
+		return;
 	}
 	c->name = net_name_get(a);
-	if (c->name == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory to resolve %s", a->host);
-	if (!net_name_addresses(c->name, cgn_loop_now(c->ep->loop), &all))
-		return start_resolving(c, a, err);
-	conn_dial(c, &all.at[0]);
-	return CGN_OK;
+	if (net_name_addresses(c->name, cgn_loop_now(c->ep->loop), &all))
+		conn_dial(c, &all.at[0]);
+	else
+		start_resolving(c, a);
 }
 
 CGN_RC quic_connect(struct quic_endpoint *ep, const char *addr, const char *server_name,
@@ -417,18 +410,10 @@ CGN_RC quic_connect(struct quic_endpoint *ep, const char *addr, const char *serv
 		return CGN_FAIL(err, OVERLOADED, "%u QUIC connections are all that this endpoint may have",
 			ep->cfg.max_conns);
 	struct quic_conn *c = conn_new(ep, ops, user);
-	if (c == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory to connect to %s", addr);
 	c->taken = true;
 	(void)cgn_str_copyz(c->peer, sizeof c->peer, cgn_str_of(addr));
 	c->server_name = cgn_str_dupz(cgn_str_of(server_name != NULL ? server_name : a.host));
-	cgn_rc rc = c->server_name != NULL ? conn_start(c, &a, err)
-					   : CGN_FAIL(err, NO_MEMORY, "no memory to connect to %s", addr);
-	if (!cgn_ok(rc)) {
-		ep->stats.conns--;
-		conn_free(c);
-		return rc;
-	}
+	conn_start(c, &a);
 	*out = c;
 	return CGN_OK;
 }

@@ -261,11 +261,8 @@ CGN_RC quic_endpoint_new(struct cgn_loop *l, const struct quic_endpoint_cfg *giv
 	tls_guest_free(&probe);
 	struct quic_endpoint *ep = CGN_NEW(struct quic_endpoint);
 	endpoint_init(ep, l, &cfg, on_accept, user);
-	cgn_rc rc = quic_cids_init(&ep->cids, cfg.max_conns)
-		? CGN_OK
-		: CGN_FAIL(err, NO_MEMORY, "no memory for a QUIC endpoint");
-	if (cgn_ok(rc))
-		rc = quic_socket_open(l, cfg.addr, cfg.socket_buffer, &socket_ops, ep, &ep->socket, err);
+	quic_cids_init(&ep->cids, cfg.max_conns);
+	cgn_rc rc = quic_socket_open(l, cfg.addr, cfg.socket_buffer, &socket_ops, ep, &ep->socket, err);
 	if (!cgn_ok(rc)) {
 		endpoint_fini(ep);
 		free(ep);

@@ -61,9 +61,9 @@ struct quic_cids {
 	/* Peers choose the ids of first packets, so the hash is seeded against crafted collisions. */
 	uint64_t seed;
 };
-bool quic_cids_init(struct quic_cids *t, size_t conns);
+void quic_cids_init(struct quic_cids *t, size_t conns);
 void quic_cids_fini(struct quic_cids *t); /* Every entry must be removed before. */
-/* Returns false when out of memory or when the id is taken. */
+/* Returns false when the id is taken. */
 bool quic_cids_put(struct quic_cids *t, const ngtcp2_cid *cid, struct quic_conn *c);
 void quic_cids_drop(struct quic_cids *t, const ngtcp2_cid *cid);
 void quic_cids_drop_all(struct quic_cids *t, struct quic_conn *c);

@@ -140,12 +140,7 @@ static void socket_watch(struct quic_socket *s)
 CGN_RC quic_socket_open(struct cgn_loop *l, const char *addr, size_t kernel_buffer,
 	const struct quic_socket_ops *ops, void *arg, struct quic_socket **out, struct cgn_err *err)
 {
-	struct quic_socket *s = malloc(sizeof *s); /* The 700 KiB of buffers in it are not cleared. */
-	if (s == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for a UDP socket's buffers");
-	memset(s, 0, offsetof(struct quic_socket, batches));
-	s->n_batches = 0;
-	s->tx_n = 0;
+	struct quic_socket *s = CGN_NEW(struct quic_socket);
 	s->loop = l;
 	s->ops = ops;
 	s->arg = arg;

@@ -173,8 +173,6 @@ CGN_RC quic_stream_open(struct quic_conn *c, const struct quic_stream_ops *ops, 
 	if (!quic_conn_is_open(c))
 		return CGN_FAIL(err, UNAVAILABLE, "the connection with %s is not open", c->peer);
 	struct quic_stream *s = stream_new(c, ops, user);
-	if (s == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for a stream to %s", c->peer);
 	s->taken = true;
 	int rc = ngtcp2_conn_open_bidi_stream(c->ngtcp2, &s->id, s);
 	if (rc == 0) {
@@ -195,8 +193,6 @@ int quic_stream_on_open(ngtcp2_conn *q, int64_t id, void *user)
 	if (!quic_conn_alive(c) || ngtcp2_is_bidi_stream(id) == 0)
 		return 0;
 	struct quic_stream *s = stream_new(c, NULL, NULL);
-	if (s == NULL)
-		return NGTCP2_ERR_CALLBACK_FAILURE;
 	s->id = id;
 	(void)ngtcp2_conn_set_stream_user_data(q, id, s);
 	if (c->ops != NULL && c->ops->on_stream != NULL)
@@ -282,9 +278,8 @@ static struct quic_piece *piece_new(const struct iovec *iov, size_t n, size_t by
 {
 	bool copy = release == NULL;
 	size_t n_iov = copy ? 1 : n;
-	struct quic_piece *p = malloc(sizeof *p + n_iov * sizeof p->iov[0] + (copy ? bytes : 0));
-	if (p == NULL)
-		return NULL;
+	struct quic_piece *p =
+		cgn_zeroed(1, sizeof *p + n_iov * sizeof p->iov[0] + (copy ? bytes : 0), CGN_HERE);
 	*p = (struct quic_piece){.release = release, .arg = arg, .n = bytes, .n_iov = n_iov};
 	if (!copy && n > 0)
 		memcpy(p->iov, iov, n * sizeof iov[0]);
@@ -319,8 +314,9 @@ static void piece_queue(struct quic_stream *s, struct quic_piece *p)
 /* The application must not be called here; report the end at the end of the turn. */
 static void stream_doom(struct quic_stream *s)
 {
-	if (s->why != NULL || (s->why = malloc(sizeof *s->why)) == NULL)
+	if (s->why != NULL)
 		return;
+	s->why = CGN_NEW(struct cgn_err);
 	(void)CGN_FAIL(s->why, OVERLOADED, "%s does not read: %zu copied bytes wait for it", s->c->peer,
 		s->copied);
 	stream_shut(s, 0);
@@ -339,7 +335,6 @@ void quic_send(struct quic_stream *s, const struct iovec *iov, size_t n, bool fi
 	CGN_MUST(!on || !s->fin_queued);
 	if (bytes > 0 || release != NULL) {
 		struct quic_piece *p = piece_new(iov, n, bytes, release, arg);
-		CGN_MUST(p != NULL); /* A few bytes; a process without them could do nothing else either. */
 		if (on)
 			piece_queue(s, p);
 		else
@@ -477,7 +472,8 @@ void quic_stream_wait(struct quic_stream *s)
 void quic_stream_stopped(struct quic_stream *s)
 {
 	quic_stream_wait(s);
-	if (s->why == NULL && (s->why = malloc(sizeof *s->why)) != NULL) {
+	if (s->why == NULL) {
+		s->why = CGN_NEW(struct cgn_err);
 		(void)CGN_FAIL(s->why, CANCELLED, "%s wants no more of the stream", s->c->peer);
 		make_due(s);
 	}

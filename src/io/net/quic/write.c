@@ -103,8 +103,6 @@ void quic_write_close(struct quic_conn *c)
 	if (n <= 0)
 		return;
 	c->last_n = (size_t)n;
-	c->last = malloc(c->last_n);
-	if (c->last != NULL)
-		memcpy(c->last, at, c->last_n);
+	c->last = memcpy(CGN_NEW_ARRAY(uint8_t, c->last_n), at, c->last_n);
 	quic_socket_commit(socket, c->last_n, &ps.path, pi.ecn);
 }

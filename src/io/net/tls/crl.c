@@ -244,9 +244,7 @@ static CGN_RC crl_new(const char *file, const char *ca_file, struct tls_crl **ou
 	c->file = cgn_str_dupz(cgn_str_of(file));
 	c->ca_file = cgn_str_dupz(cgn_str_of(ca_file));
 	c->stamp = stamp_of(file);
-	cgn_rc rc = c->file != NULL && c->ca_file != NULL
-		? set_read(file, ca_file, &c->set, err)
-		: CGN_FAIL(err, NO_MEMORY, "no memory for a revocation list");
+	cgn_rc rc = set_read(file, ca_file, &c->set, err);
 	if (cgn_ok(rc))
 		*out = c;
 	else

@@ -128,9 +128,7 @@ static CGN_RC load_key(const struct tls_ctx *c, struct tls_identity *id, struct 
 
 static CGN_RC identity_load(const struct tls_ctx *c, struct tls_identity **out, struct cgn_err *err)
 {
-	CGN_ON_EXIT(tls_identity_unref) struct tls_identity *id = calloc(1, sizeof(*id));
-	if (id == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for a TLS identity");
+	CGN_ON_EXIT(tls_identity_unref) struct tls_identity *id = CGN_NEW(struct tls_identity);
 	atomic_init(&id->refs, 1);
 	if (gnutls_certificate_allocate_credentials(&id->cred) < 0)
 		return CGN_FAIL(err, NO_MEMORY, "no memory for a TLS identity");
@@ -182,23 +180,14 @@ static CGN_RC check_cfg(const struct tls_cfg *cfg, struct cgn_err *err)
 	return CGN_OK;
 }
 
-static bool copy_path(const char *from, char **to)
-{
-	*to = from != NULL ? cgn_str_dupz(cgn_str_of(from)) : NULL;
-	return from == NULL || *to != NULL;
-}
-
-static bool copy_alpn(struct tls_ctx *c, const char *const *alpn)
+static void copy_alpn(struct tls_ctx *c, const char *const *alpn)
 {
 	for (; alpn != NULL && *alpn != NULL; alpn++) {
 		CGN_MUST(c->n_alpn < ALPN_MOST);
 		char *copy = cgn_str_dupz(cgn_str_of(*alpn));
-		if (copy == NULL)
-			return false;
 		c->alpn_text[c->n_alpn] = copy;
 		c->alpn[c->n_alpn++] = (gnutls_datum_t){(unsigned char *)copy, (unsigned)strlen(copy)};
 	}
-	return true;
 }
 
 static CGN_RC identity_fill(struct tls_ctx *c, const struct tls_cfg *cfg, struct cgn_err *err)
@@ -210,9 +199,10 @@ static CGN_RC identity_fill(struct tls_ctx *c, const struct tls_cfg *cfg, struct
 	c->peer_uri = cfg->peer_uri;
 	c->has_ca_pin = cfg->ca_pin != NULL && tls_pin_read(cgn_str_of(cfg->ca_pin), c->ca_pin);
 	c->has_pin = cfg->pin != NULL && tls_pin_read(cgn_str_of(cfg->pin), c->pin);
-	if (!copy_path(cfg->ca_file, &c->ca_file) || !copy_path(cfg->cert_file, &c->cert_file) ||
-		!copy_path(cfg->key_file, &c->key_file) || !copy_alpn(c, cfg->alpn))
-		return CGN_FAIL(err, NO_MEMORY, "no memory for a TLS context");
+	c->ca_file = cgn_str_dup_maybe(cfg->ca_file);
+	c->cert_file = cgn_str_dup_maybe(cfg->cert_file);
+	c->key_file = cgn_str_dup_maybe(cfg->key_file);
+	copy_alpn(c, cfg->alpn);
 	int rc = gnutls_priority_init(&c->priority, priorities, NULL);
 	if (rc == 0)
 		rc = gnutls_priority_init(&c->quic_priority, quic_priorities, NULL);
@@ -225,9 +215,7 @@ static CGN_RC identity_fill(struct tls_ctx *c, const struct tls_cfg *cfg, struct
 CGN_RC tls_ctx_new(const struct tls_cfg *cfg, struct tls_ctx **out, struct cgn_err *err)
 {
 	CGN_TRY(check_cfg(cfg, err));
-	CGN_ON_EXIT(tls_ctx_free) struct tls_ctx *c = calloc(1, sizeof(*c));
-	if (c == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for a TLS context");
+	CGN_ON_EXIT(tls_ctx_free) struct tls_ctx *c = CGN_NEW(struct tls_ctx);
 	c->tag = TLS_CTX_TAG;
 	atomic_init(&c->refs, 1);
 	CGN_MUST(pthread_mutex_init(&c->lock, NULL) == 0);

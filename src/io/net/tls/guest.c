@@ -45,8 +45,7 @@ static CGN_RC guest_fill(struct tls_guest *g, struct tls_ctx *c, const char *alp
 		tls_crl_ref(g->crl = tls_ctx_crl(c));
 	if (!cgn_str_copyz(g->alpn, sizeof g->alpn, cgn_str_of(alpn)))
 		return CGN_FAIL(err, INVALID, "the protocol's name \"%s\" is too long", alpn);
-	if (server_name != NULL && (g->server_name = cgn_str_dupz(cgn_str_of(server_name))) == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for a TLS session");
+	g->server_name = cgn_str_dup_maybe(server_name);
 	unsigned flags = (server_name == NULL ? GNUTLS_SERVER : GNUTLS_CLIENT) | GNUTLS_NO_TICKETS |
 		GNUTLS_NO_SIGNAL | GNUTLS_NONBLOCK;
 	int rc = gnutls_init(&g->gnutls, flags);
@@ -65,9 +64,7 @@ CGN_RC tls_guest_new(struct tls_ctx *c, const char *alpn, const char *server_nam
 {
 	if (!tls_ctx_proves_both(c))
 		return CGN_FAIL(err, TLS, "mutual TLS needs a CA file, a certificate and its key");
-	CGN_ON_EXIT(tls_guest_free) struct tls_guest *g = calloc(1, sizeof(*g));
-	if (g == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for a TLS session");
+	CGN_ON_EXIT(tls_guest_free) struct tls_guest *g = CGN_NEW(struct tls_guest);
 	g->tag = TLS_GUEST_TAG;
 	CGN_TRY(guest_fill(g, c, alpn, server_name, err));
 	*out = CGN_TAKE(&g);

@@ -101,8 +101,6 @@ static CGN_RC session_fill(struct tls_session *s, struct tls_ctx *c, const char 
 	if (!tls_ctx_server(c)) {
 		CGN_MUST(server_name != NULL); /* A client without a name to verify would accept any peer. */
 		s->server_name = cgn_str_dupz(cgn_str_of(server_name));
-		if (s->server_name == NULL)
-			return CGN_FAIL(err, NO_MEMORY, "no memory for a TLS session");
 	}
 	int rc = gnutls_init(&s->gnutls, flags);
 	if (rc == 0)
@@ -141,9 +139,7 @@ static void session_destroy(struct tls_session *s)
 CGN_RC tls_session_new(struct tls_ctx *c, const char *server_name, const struct tls_session_ops *ops,
 	void *user, struct tls_session **out, struct cgn_err *err)
 {
-	CGN_ON_EXIT(tls_session_free) struct tls_session *s = calloc(1, sizeof(*s));
-	if (s == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for a TLS session");
+	CGN_ON_EXIT(tls_session_free) struct tls_session *s = CGN_NEW(struct tls_session);
 	s->tag = TLS_SESSION_TAG;
 	s->ops = *ops;
 	s->user = user;

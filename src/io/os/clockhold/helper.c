@@ -195,8 +195,8 @@ static int helper_end(struct helper *h)
 
 static void gpus_tell(struct helper *h, const char *list)
 {
-	struct nvml_clock_gpu *gpu = calloc(NVML_MAX_GPUS, sizeof *gpu);
-	size_t n = gpu != NULL ? nvml_clocks_gpus(h->clocks, list, gpu, NVML_MAX_GPUS) : 0;
+	struct nvml_clock_gpu *gpu = CGN_NEW_ARRAY(struct nvml_clock_gpu, NVML_MAX_GPUS);
+	size_t n = nvml_clocks_gpus(h->clocks, list, gpu, NVML_MAX_GPUS);
 	for (size_t i = 0; i < n; i++) {
 		const struct clockhold_word w = {.kind = CLOCKHOLD_GPU, .gpu = gpu[i]};
 		word_send(&w);

@@ -48,8 +48,8 @@ static void lines_take(struct record *r, const char *text, size_t n)
 
 static cgn_rc record_read(struct record *r, const char *path, struct cgn_err *err)
 {
-	char *text = malloc(RECORD_MAX_BYTES);
-	ssize_t n = text != NULL ? pread(r->fd, text, RECORD_MAX_BYTES, 0) : -1;
+	char *text = CGN_NEW_ARRAY(char, RECORD_MAX_BYTES);
+	ssize_t n = pread(r->fd, text, RECORD_MAX_BYTES, 0);
 	if (n >= 0)
 		lines_take(r, text, (size_t)n);
 	r->bytes = n > 0 ? (size_t)n : 0;

@@ -210,15 +210,14 @@ CGN_RC linefile_open(const char *path, struct linefile **out, struct cgn_err *er
 	return linefile_open_bounded(path, 0, 1, out, err);
 }
 
-static CGN_RC file_bound(struct linefile *f, const char *path, uint64_t size, unsigned files)
+static void file_bound(struct linefile *f, const char *path, uint64_t size, unsigned files)
 {
 	if (size == 0)
-		return CGN_OK;
+		return;
 	f->path = cgn_str_dupz(cgn_str_of(path));
 	f->limit = size;
 	f->files = files > 0 ? files : 1;
 	f->size = (uint64_t)file_end(f->fd);
-	return f->path != NULL ? CGN_OK : CGN_FAIL(NULL, NO_MEMORY, "no memory");
 }
 
 CGN_RC linefile_open_bounded(const char *path, uint64_t size, unsigned files, struct linefile **out,
@@ -233,21 +232,13 @@ CGN_RC linefile_open_sealed(const char *path, uint64_t size, unsigned files, con
 	int fd = -1;
 	pthread_condattr_t monotonic;
 	CGN_TRY(file_open(path, &fd, err));
-	struct linefile *f = calloc(1, sizeof *f);
-	if (f == NULL) {
-		close(fd);
-		return CGN_FAIL(err, NO_MEMORY, "no memory to write %s", path);
-	}
+	struct linefile *f = CGN_NEW(struct linefile);
 	*f = (struct linefile){.tag = LINEFILE_TAG,
 		.fd = fd,
 		.next_fd = -1,
 		.seal = *seal,
 		.waiting.limit = LINEFILE_WAITING};
-	if (!cgn_ok(file_bound(f, path, size, files))) {
-		close(fd);
-		free(f);
-		return CGN_FAIL(err, NO_MEMORY, "no memory to write %s", path);
-	}
+	file_bound(f, path, size, files);
 	(void)pthread_mutex_init(&f->lock, NULL);
 	(void)pthread_condattr_init(&monotonic);
 	(void)pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);

@@ -259,19 +259,15 @@ static int open_handles(struct cgn_loop *l)
 
 CGN_RC cgn_loop_new(struct cgn_loop **out, struct cgn_err *err)
 {
-	struct cgn_loop *l = calloc(1, sizeof(*l));
-	struct loop_clock *clock = calloc(1, sizeof(*clock));
-	uint8_t *scratch = malloc(CGN_LOOP_SCRATCH);
-	int rc = l != NULL && clock != NULL && scratch != NULL ? uv_loop_init(&l->uv) : UV_ENOMEM;
+	struct cgn_loop *l = CGN_NEW(struct cgn_loop);
+	int rc = uv_loop_init(&l->uv);
 	if (rc != 0) {
 		free(l);
-		free(clock);
-		free(scratch);
 		return CGN_FAIL(err, NO_MEMORY, "cannot start an event loop: %s", uv_strerror(rc));
 	}
 	l->tag = LOOP_TAG;
-	l->clock = clock;
-	l->scratch = scratch;
+	l->clock = CGN_NEW(struct loop_clock);
+	l->scratch = CGN_NEW_ARRAY(uint8_t, CGN_LOOP_SCRATCH);
 	cgn_list_init(&l->hooks);
 	cgn_list_init(&l->writes);
 	cgn_list_init(&l->exits);
@@ -483,33 +479,24 @@ static struct cgn_job *job_new(struct cgn_loop *l, void (*work)(void *arg), void
 	void *arg)
 {
 	CGN_LIVE(l, LOOP_TAG);
-	struct cgn_job *j = malloc(sizeof(*j));
-	if (j == NULL)
-		return NULL;
+	struct cgn_job *j = CGN_NEW(struct cgn_job);
 	*j = (struct cgn_job){.loop = l, .work = work, .done = done, .arg = arg};
 	l->jobs++;
 	return j;
 }
 
-CGN_RC cgn_loop_work(struct cgn_loop *l, void (*work)(void *arg), void (*done)(void *arg), void *arg)
+void cgn_loop_work(struct cgn_loop *l, void (*work)(void *arg), void (*done)(void *arg), void *arg)
 {
-	struct cgn_job *j = job_new(l, work, done, arg);
-	if (j == NULL)
-		return CGN_RC_OF(CGN_NO_MEMORY);
-	job_start(j);
-	return CGN_OK;
+	job_start(job_new(l, work, done, arg));
 }
 
-CGN_RC cgn_loop_write(struct cgn_loop *l, void (*work)(void *arg), void (*done)(void *arg), void *arg)
+void cgn_loop_write(struct cgn_loop *l, void (*work)(void *arg), void (*done)(void *arg), void *arg)
 {
 	struct cgn_job *j = job_new(l, work, done, arg);
-	if (j == NULL)
-		return CGN_RC_OF(CGN_NO_MEMORY);
 	j->writes = true;
 	cgn_list_push(&l->writes, &j->link);
 	if (!l->writing)
 		writes_next(l);
-	return CGN_OK;
 }
 
 static void on_signal(uv_signal_t *h, int signo)
@@ -522,9 +509,7 @@ CGN_RC cgn_loop_signal(struct cgn_loop *l, int signo, void (*fn)(void *arg, int 
 	struct cgn_err *err)
 {
 	CGN_LIVE(l, LOOP_TAG);
-	struct loop_signal *s = calloc(1, sizeof(*s));
-	if (s == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory to watch signal %d", signo);
+	struct loop_signal *s = CGN_NEW(struct loop_signal);
 	int rc = uv_signal_init(&l->uv, &s->uv);
 	if (rc != 0) {
 		free(s);

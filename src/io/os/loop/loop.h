@@ -80,10 +80,10 @@ void cgn_loop_bury(struct cgn_loop *l, struct cgn_grave *g, void (*release)(stru
 
 /* Blocking work on the pool (getaddrinfo, disk): |work| runs on a pool thread, then |done| on the loop. */
 struct cgn_job;
-CGN_RC cgn_loop_work(struct cgn_loop *l, void (*work)(void *arg), void (*done)(void *arg), void *arg);
+void cgn_loop_work(struct cgn_loop *l, void (*work)(void *arg), void (*done)(void *arg), void *arg);
 /* The same for a write to the disk. Those of a loop run one after the other: a disk that hangs holds one thread of the
  * pool, and leaves the others to the rest of the work. */
-CGN_RC cgn_loop_write(struct cgn_loop *l, void (*work)(void *arg), void (*done)(void *arg), void *arg);
+void cgn_loop_write(struct cgn_loop *l, void (*work)(void *arg), void (*done)(void *arg), void *arg);
 
 /* A scratch buffer of the loop for reads; its contents live until the next callback. Its size lets one read
  * take 64 KiB and a protocol's text around them. */

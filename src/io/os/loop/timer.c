@@ -46,12 +46,8 @@ static void sift_down(struct timer_heap *h, size_t slot, struct cgn_timer *t)
 
 static void heap_grow(struct timer_heap *h)
 {
-	size_t cap = h->cap > 0 ? h->cap * 2 : 64;
-	struct cgn_timer **slots = realloc(h->slots, cap * sizeof(*slots));
-	/* The heap takes 8 bytes a timer; a process without them could do nothing else either. */
-	CGN_MUST(slots != NULL);
-	h->slots = slots;
-	h->cap = cap;
+	h->cap = h->cap > 0 ? h->cap * 2 : 64;
+	h->slots = CGN_GROWN(h->slots, h->cap);
 }
 
 void timer_heap_put(struct timer_heap *h, struct cgn_timer *t)

@@ -28,11 +28,7 @@ CGN_RC nvml_clocks_open(const char *path, struct nvml_clocks **out, struct cgn_e
 		nvml_lib_close(&(struct nvml_lib){.handle = lib.handle});
 		return rc;
 	}
-	struct nvml_clocks *c = calloc(1, sizeof *c);
-	if (c == NULL) {
-		nvml_lib_close(&lib);
-		return CGN_FAIL(err, NO_MEMORY, "no memory for the clocks of GPUs");
-	}
+	struct nvml_clocks *c = CGN_NEW(struct nvml_clocks);
 	c->lib = lib;
 	*out = c;
 	return CGN_OK;

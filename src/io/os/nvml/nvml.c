@@ -205,16 +205,15 @@ CGN_RC nvml_open(const struct nvml_cfg *cfg, struct nvml **out, struct cgn_err *
 	*n = (struct nvml){.tag = NVML_TAG,
 		.refs = 1,
 		.library = cgn_str_dupz(cgn_str_of(cfg->library)),
-		.gpus = cfg->gpus != NULL ? cgn_str_dupz(cgn_str_of(cfg->gpus)) : NULL,
+		.gpus = cgn_str_dup_maybe(cfg->gpus),
 		.interval = cfg->interval};
 	(void)pthread_mutex_init(&n->lock, NULL);
 	(void)pthread_condattr_init(&monotonic);
 	(void)pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
 	(void)pthread_cond_init(&n->wake, &monotonic);
 	(void)pthread_condattr_destroy(&monotonic);
-	bool ready = n->library != NULL && (n->gpus != NULL || cfg->gpus == NULL);
 	n->refs = 2;
-	if (ready && thread_start(n)) {
+	if (thread_start(n)) {
 		*out = n;
 		return CGN_OK;
 	}

@@ -142,7 +142,7 @@ static void give_runs(struct pages *p, const struct pages_run *run, size_t n)
 		run_give(p, run[i]);
 }
 
-static bool take_whole(struct pages *p, uint32_t want, struct pages_place *out, bool *fresh)
+static void take_whole(struct pages *p, uint32_t want, struct pages_place *out, bool *fresh)
 {
 	struct pages_run run[PAGES_MAX_RUNS];
 	uint32_t n = 0;
@@ -150,16 +150,11 @@ static bool take_whole(struct pages *p, uint32_t want, struct pages_place *out, 
 		run[n] = run_take(p, want - got, fresh);
 	out->page = n > 0 ? run[0].page : 0;
 	if (n <= 1)
-		return true;
-	out->runs = malloc(sizeof *out->runs + n * sizeof *run);
-	if (out->runs == NULL) {
-		give_runs(p, run, n);
-		return false;
-	}
+		return;
+	out->runs = cgn_zeroed(1, sizeof *out->runs + n * sizeof *run, CGN_HERE);
 	out->runs->n = n;
 	for (uint32_t i = 0; i < n; i++)
 		out->runs->run[i] = run[i];
-	return true;
 }
 
 bool pages_take(struct pages *p, uint64_t size, struct pages_place *out, bool *fresh)
@@ -171,8 +166,7 @@ bool pages_take(struct pages *p, uint64_t size, struct pages_place *out, bool *f
 	*fresh = false;
 	if (parts.whole + (parts.slot && p->partial[parts.class] == PAGES_NONE) > p->n_free)
 		return false;
-	if (!take_whole(p, parts.whole, out, fresh))
-		return false;
+	take_whole(p, parts.whole, out, fresh);
 	if (parts.slot)
 		slot_take(p, parts.class, out, fresh);
 	return true;

@@ -298,9 +298,7 @@ static size_t count_of(const char *const *list)
 static const char **environment_merge(const char *const *env)
 {
 	size_t ours = count_of((const char *const *)environ), n = 0;
-	const char **all = calloc(ours + count_of(env) + 1, sizeof *all);
-	if (all == NULL)
-		return NULL;
+	const char **all = CGN_NEW_ARRAY(const char *, ours + count_of(env) + 1);
 	for (size_t i = 0; i < ours; i++)
 		if (!is_overridden(environ[i], env))
 			all[n++] = environ[i];
@@ -382,11 +380,7 @@ CGN_RC proc_adopt(struct cgn_loop *l, const char *place, const struct proc_ops *
 	struct keeper_card card;
 	plumbing_none(&pl);
 	CGN_TRY(proc_place_call(place, &card, &pl.control[0], &pl.out[0], &pl.err[0], err));
-	struct proc *p = calloc(1, sizeof *p);
-	if (p == NULL) {
-		plumbing_close(&pl);
-		return CGN_FAIL(err, NO_MEMORY, "no memory to adopt a process");
-	}
+	struct proc *p = CGN_NEW(struct proc);
 	*p = (struct proc){.tag = PROC_TAG,
 		.loop = l,
 		.ops = *ops,
@@ -408,21 +402,15 @@ CGN_RC proc_spawn(struct cgn_loop *l, const struct proc_cfg *cfg, const struct p
 	struct plumbing pl;
 	CGN_MUST(cfg->argv != NULL && cfg->argv[0] != NULL);
 	CGN_TRY(proc_find(cfg->argv[0], getenv("PATH"), file, sizeof file, err));
-	struct proc *p = calloc(1, sizeof *p);
-	const char **envp = environment_merge(cfg->env);
-	cgn_rc rc = p != NULL && envp != NULL ? plumbing_open(&pl, err)
-					      : CGN_FAIL(err, NO_MEMORY, "no memory to start %s", file);
-	if (!cgn_ok(rc)) {
-		free(envp);
-		free(p);
-		return rc;
-	}
+	CGN_TRY(plumbing_open(&pl, err));
+	struct proc *p = CGN_NEW(struct proc);
 	*p = (struct proc){.tag = PROC_TAG, .loop = l, .ops = *ops, .user = user};
 	if (cfg->place != NULL) {
 		p->place = cgn_str_dupz(cgn_str_of(cfg->place));
 		/* Without a socket the program cannot outlive its owner, and runs all the same. */
 		p->outlives = cgn_ok(proc_place_listen(cfg->place, &pl.listen, NULL)) && cfg->orphan_time > 0;
 	}
+	const char **envp = environment_merge(cfg->env);
 	p->keeper = fork_keeper(&pl, file, cfg, envp);
 	int e = errno;
 	free(envp);
@@ -432,11 +420,11 @@ CGN_RC proc_spawn(struct cgn_loop *l, const struct proc_cfg *cfg, const struct p
 		listen_to_it(p, &pl);
 		*out = p;
 	} else {
-		rc = CGN_FAIL(err, UNAVAILABLE, "can't start %s: %s", file, strerror(e));
 		proc_release(p);
+		p = NULL;
 	}
 	plumbing_close(&pl);
-	return rc;
+	return p != NULL ? CGN_OK : CGN_FAIL(err, UNAVAILABLE, "can't start %s: %s", file, strerror(e));
 }
 
 /* ---- end ---- */

@@ -61,30 +61,24 @@ struct etcd_range {
 	struct cgn_str key, end; /* An empty end means the single key. */
 	int64_t limit, revision; /* 0: no limit, the newest revision. */
 };
-/* For all calls: |op| may be NULL. The only failure is CGN_NO_MEMORY, and then |done| is not called. */
-CGN_RC etcd_get(struct etcd *e, const struct etcd_range *range, etcd_done_fn *done, void *user,
-	struct etcd_op **op, struct cgn_err *err);
-CGN_RC etcd_put(struct etcd *e, struct cgn_str key, struct cgn_str value, int64_t lease, etcd_done_fn *done,
-	void *user, struct etcd_op **op, struct cgn_err *err);
+/* All calls return the call under way, for etcd_op_drop, until |done| runs; |done| never runs inline. */
+struct etcd_op *etcd_get(struct etcd *e, const struct etcd_range *range, etcd_done_fn *done, void *user);
+struct etcd_op *etcd_put(struct etcd *e, struct cgn_str key, struct cgn_str value, int64_t lease,
+	etcd_done_fn *done, void *user);
 /* Put the key if its revision is |mod_revision| (0: the key does not exist). Else the result has the key as it is. */
-CGN_RC etcd_put_if(struct etcd *e, struct cgn_str key, int64_t mod_revision, struct cgn_str value,
-	int64_t lease, etcd_done_fn *done, void *user, struct etcd_op **op, struct cgn_err *err);
-CGN_RC etcd_delete(struct etcd *e, struct cgn_str key, etcd_done_fn *done, void *user, struct etcd_op **op,
-	struct cgn_err *err);
-CGN_RC etcd_grant(struct etcd *e, int64_t ttl_seconds, etcd_done_fn *done, void *user, struct etcd_op **op,
-	struct cgn_err *err);
-CGN_RC etcd_keepalive(struct etcd *e, int64_t lease, etcd_done_fn *done, void *user, struct etcd_op **op,
-	struct cgn_err *err);
-CGN_RC etcd_revoke(struct etcd *e, int64_t lease, etcd_done_fn *done, void *user, struct etcd_op **op,
-	struct cgn_err *err);
+struct etcd_op *etcd_put_if(struct etcd *e, struct cgn_str key, int64_t mod_revision, struct cgn_str value,
+	int64_t lease, etcd_done_fn *done, void *user);
+struct etcd_op *etcd_delete(struct etcd *e, struct cgn_str key, etcd_done_fn *done, void *user);
+struct etcd_op *etcd_grant(struct etcd *e, int64_t ttl_seconds, etcd_done_fn *done, void *user);
+struct etcd_op *etcd_keepalive(struct etcd *e, int64_t lease, etcd_done_fn *done, void *user);
+struct etcd_op *etcd_revoke(struct etcd *e, int64_t lease, etcd_done_fn *done, void *user);
 /* ---- member.c: the members of etcd itself ---- */
-CGN_RC etcd_member_list(struct etcd *e, etcd_done_fn *done, void *user, struct cgn_err *err);
+void etcd_member_list(struct etcd *e, etcd_done_fn *done, void *user);
 /* Add a member without a vote, which can start then. etcd allows one such member at a time. */
-CGN_RC etcd_member_add(struct etcd *e, const char *peer_url, etcd_done_fn *done, void *user,
-	struct cgn_err *err);
+void etcd_member_add(struct etcd *e, const char *peer_url, etcd_done_fn *done, void *user);
 /* Give a member a vote. etcd refuses that until the member has all that the others have. */
-CGN_RC etcd_member_promote(struct etcd *e, uint64_t id, etcd_done_fn *done, void *user, struct cgn_err *err);
-CGN_RC etcd_member_remove(struct etcd *e, uint64_t id, etcd_done_fn *done, void *user, struct cgn_err *err);
+void etcd_member_promote(struct etcd *e, uint64_t id, etcd_done_fn *done, void *user);
+void etcd_member_remove(struct etcd *e, uint64_t id, etcd_done_fn *done, void *user);
 
 /* ---- the end of a call ---- */
 /* Do not call |done| any more; the call may still take effect in etcd. Safe on NULL. */
@@ -99,8 +93,8 @@ struct etcd_lease_ops {
 	void (*on_trouble)(void *user, const struct cgn_err *why);
 	void (*on_renewed)(void *user); /* May be NULL. */
 };
-CGN_RC etcd_lease_open(struct etcd *e, cgn_nsec ttl, const struct etcd_lease_ops *ops, void *user,
-	struct etcd_lease **out, struct cgn_err *err);
+struct etcd_lease *etcd_lease_open(struct etcd *e, cgn_nsec ttl, const struct etcd_lease_ops *ops,
+	void *user);
 /* Report that another call was answered with "no such lease": a new lease is granted. */
 void etcd_lease_lost(struct etcd_lease *l);
 int64_t etcd_lease_id(const struct etcd_lease *l); /* 0: there is no lease now. */
@@ -113,6 +107,6 @@ struct etcd_watch_ops {
 	void (*on_put)(void *user, const struct etcd_kv *kv);
 	void (*on_delete)(void *user, const struct etcd_kv *kv); /* Without a value. */
 };
-CGN_RC etcd_watch_open(struct etcd *e, struct cgn_str prefix, const struct etcd_watch_ops *ops, void *user,
-	struct etcd_watch **out, struct cgn_err *err);
+struct etcd_watch *etcd_watch_open(struct etcd *e, struct cgn_str prefix, const struct etcd_watch_ops *ops,
+	void *user);
 void etcd_watch_close(struct etcd_watch **take);

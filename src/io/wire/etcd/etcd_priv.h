@@ -28,8 +28,8 @@ struct etcd_kind {
 		struct cgn_err *err);
 };
 /* Start a call with |message|, any generated struct. As the calls of etcd.h. */
-CGN_RC etcd_op_start(struct etcd *e, const struct etcd_kind *kind, const void *message, etcd_done_fn *done,
-	void *user, struct etcd_op **out, struct cgn_err *err);
+struct etcd_op *etcd_op_start(struct etcd *e, const struct etcd_kind *kind, const void *message,
+	etcd_done_fn *done, void *user);
 /* Within |answer|: give |r| to the caller, while what it borrows is there. */
 void etcd_op_tell(struct etcd_op *op, const struct etcd_result *r);
 

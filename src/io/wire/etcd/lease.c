@@ -66,12 +66,9 @@ static void on_keepalive(void *user, const struct etcd_result *r)
 /* etcd keeps leases over its own outages, so an old lease is renewed however long etcd was away. */
 static void lease_go(struct etcd_lease *l)
 {
-	struct cgn_err err;
 	int64_t seconds = (int64_t)((l->ttl + CGN_SEC - 1) / CGN_SEC);
-	cgn_rc rc = l->id == 0 ? etcd_grant(l->e, seconds, on_grant, l, &l->op, &err)
-			       : etcd_keepalive(l->e, l->id, on_keepalive, l, &l->op, &err);
-	if (!cgn_ok(rc))
-		lease_trouble(l, &err);
+	l->op = l->id == 0 ? etcd_grant(l->e, seconds, on_grant, l)
+			   : etcd_keepalive(l->e, l->id, on_keepalive, l);
 }
 
 static void lease_wake(struct cgn_timer *t)
@@ -82,13 +79,10 @@ static void lease_wake(struct cgn_timer *t)
 		lease_go(l);
 }
 
-CGN_RC etcd_lease_open(struct etcd *e, cgn_nsec ttl, const struct etcd_lease_ops *ops, void *user,
-	struct etcd_lease **out, struct cgn_err *err)
+struct etcd_lease *etcd_lease_open(struct etcd *e, cgn_nsec ttl, const struct etcd_lease_ops *ops, void *user)
 {
 	CGN_LIVE(e, ETCD_TAG);
-	struct etcd_lease *l = calloc(1, sizeof *l);
-	if (l == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for a lease");
+	struct etcd_lease *l = CGN_NEW(struct etcd_lease);
 	*l = (struct etcd_lease){.tag = ETCD_LEASE_TAG,
 		.e = e,
 		.ops = ops,
@@ -98,8 +92,7 @@ CGN_RC etcd_lease_open(struct etcd *e, cgn_nsec ttl, const struct etcd_lease_ops
 	cgn_timer_init(&l->timer, e->loop, lease_wake);
 	cgn_timer_set(&l->timer, 1);
 	e->users++;
-	*out = l;
-	return CGN_OK;
+	return l;
 }
 
 void etcd_lease_lost(struct etcd_lease *l)

@@ -59,33 +59,32 @@ static const struct etcd_kind add_kind = {"/etcdserverpb.Cluster/MemberAdd", add
 static const struct etcd_kind promote_kind = {"/etcdserverpb.Cluster/MemberPromote", promote_done};
 static const struct etcd_kind remove_kind = {"/etcdserverpb.Cluster/MemberRemove", remove_done};
 
-CGN_RC etcd_member_list(struct etcd *e, etcd_done_fn *done, void *user, struct cgn_err *err)
+void etcd_member_list(struct etcd *e, etcd_done_fn *done, void *user)
 {
 	Etcdserverpb__MemberListRequest m = ETCDSERVERPB__MEMBER_LIST_REQUEST__INIT;
-	return etcd_op_start(e, &list_kind, &m, done, user, NULL, err);
+	(void)etcd_op_start(e, &list_kind, &m, done, user);
 }
 
-CGN_RC etcd_member_add(struct etcd *e, const char *peer_url, etcd_done_fn *done, void *user,
-	struct cgn_err *err)
+void etcd_member_add(struct etcd *e, const char *peer_url, etcd_done_fn *done, void *user)
 {
 	Etcdserverpb__MemberAddRequest m = ETCDSERVERPB__MEMBER_ADD_REQUEST__INIT;
 	char *urls[] = {(char *)(uintptr_t)peer_url}; /* protobuf-c has no const; packing only reads. */
 	m.n_peerurls = 1;
 	m.peerurls = urls;
 	m.islearner = true;
-	return etcd_op_start(e, &add_kind, &m, done, user, NULL, err);
+	(void)etcd_op_start(e, &add_kind, &m, done, user);
 }
 
-CGN_RC etcd_member_promote(struct etcd *e, uint64_t id, etcd_done_fn *done, void *user, struct cgn_err *err)
+void etcd_member_promote(struct etcd *e, uint64_t id, etcd_done_fn *done, void *user)
 {
 	Etcdserverpb__MemberPromoteRequest m = ETCDSERVERPB__MEMBER_PROMOTE_REQUEST__INIT;
 	m.id = id;
-	return etcd_op_start(e, &promote_kind, &m, done, user, NULL, err);
+	(void)etcd_op_start(e, &promote_kind, &m, done, user);
 }
 
-CGN_RC etcd_member_remove(struct etcd *e, uint64_t id, etcd_done_fn *done, void *user, struct cgn_err *err)
+void etcd_member_remove(struct etcd *e, uint64_t id, etcd_done_fn *done, void *user)
 {
 	Etcdserverpb__MemberRemoveRequest m = ETCDSERVERPB__MEMBER_REMOVE_REQUEST__INIT;
 	m.id = id;
-	return etcd_op_start(e, &remove_kind, &m, done, user, NULL, err);
+	(void)etcd_op_start(e, &remove_kind, &m, done, user);
 }

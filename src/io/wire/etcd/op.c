@@ -200,14 +200,16 @@ static void op_try(struct etcd_op *op)
 	struct etcd *e = op->e;
 	op->endpoint = e->current;
 	op->tries++;
-	cgn_rc rc = grpc_unary(e->channels[op->endpoint], op->kind->path, cgn_buf_view(&op->request),
-		e->timeout, op_answered, op, &op->err);
+	cgn_rc rc = op->request.bad
+		? CGN_FAIL(&op->err, NO_MEMORY, "no memory for a call to etcd")
+		: grpc_unary(e->channels[op->endpoint], op->kind->path, cgn_buf_view(&op->request),
+			  e->timeout, op_answered, op, &op->err);
 	if (!cgn_ok(rc))
 		cgn_loop_defer(e->loop, &op->turn);
 }
 
-CGN_RC etcd_op_start(struct etcd *e, const struct etcd_kind *kind, const void *message, etcd_done_fn *done,
-	void *user, struct etcd_op **out, struct cgn_err *err)
+struct etcd_op *etcd_op_start(struct etcd *e, const struct etcd_kind *kind, const void *message,
+	etcd_done_fn *done, void *user)
 {
 	CGN_LIVE(e, ETCD_TAG);
 	struct etcd_op *op = CGN_NEW(struct etcd_op);
@@ -215,15 +217,9 @@ CGN_RC etcd_op_start(struct etcd *e, const struct etcd_kind *kind, const void *m
 	cgn_list_init(&op->link);
 	cgn_hook_init(&op->turn, op_not_started);
 	pb_pack(message, &op->request);
-	if (op->request.bad) {
-		free(op);
-		return CGN_FAIL(err, NO_MEMORY, "no memory for a call to etcd");
-	}
 	cgn_list_push(&e->ops, &op->link);
-	if (out != NULL)
-		*out = op;
 	op_try(op);
-	return CGN_OK;
+	return op;
 }
 
 void etcd_op_drop(struct etcd_op **take)
@@ -245,29 +241,28 @@ static ProtobufCBinaryData data_of(struct cgn_str s)
 	return (ProtobufCBinaryData){.len = s.n, .data = p.out};
 }
 
-CGN_RC etcd_get(struct etcd *e, const struct etcd_range *range, etcd_done_fn *done, void *user,
-	struct etcd_op **op, struct cgn_err *err)
+struct etcd_op *etcd_get(struct etcd *e, const struct etcd_range *range, etcd_done_fn *done, void *user)
 {
 	Etcdserverpb__RangeRequest m = ETCDSERVERPB__RANGE_REQUEST__INIT;
 	m.key = data_of(range->key);
 	m.range_end = data_of(range->end);
 	m.limit = range->limit;
 	m.revision = range->revision;
-	return etcd_op_start(e, &range_kind, &m, done, user, op, err);
+	return etcd_op_start(e, &range_kind, &m, done, user);
 }
 
-CGN_RC etcd_put(struct etcd *e, struct cgn_str key, struct cgn_str value, int64_t lease, etcd_done_fn *done,
-	void *user, struct etcd_op **op, struct cgn_err *err)
+struct etcd_op *etcd_put(struct etcd *e, struct cgn_str key, struct cgn_str value, int64_t lease,
+	etcd_done_fn *done, void *user)
 {
 	Etcdserverpb__PutRequest m = ETCDSERVERPB__PUT_REQUEST__INIT;
 	m.key = data_of(key);
 	m.value = data_of(value);
 	m.lease = lease;
-	return etcd_op_start(e, &put_kind, &m, done, user, op, err);
+	return etcd_op_start(e, &put_kind, &m, done, user);
 }
 
-CGN_RC etcd_put_if(struct etcd *e, struct cgn_str key, int64_t mod_revision, struct cgn_str value,
-	int64_t lease, etcd_done_fn *done, void *user, struct etcd_op **op, struct cgn_err *err)
+struct etcd_op *etcd_put_if(struct etcd *e, struct cgn_str key, int64_t mod_revision, struct cgn_str value,
+	int64_t lease, etcd_done_fn *done, void *user)
 {
 	Etcdserverpb__PutRequest put = ETCDSERVERPB__PUT_REQUEST__INIT;
 	Etcdserverpb__RangeRequest get = ETCDSERVERPB__RANGE_REQUEST__INIT;
@@ -289,39 +284,35 @@ CGN_RC etcd_put_if(struct etcd *e, struct cgn_str key, int64_t mod_revision, str
 	m.compare = &compare;
 	m.success = &success;
 	m.failure = &failure;
-	return etcd_op_start(e, &put_if_kind, &m, done, user, op, err);
+	return etcd_op_start(e, &put_if_kind, &m, done, user);
 }
 
-CGN_RC etcd_delete(struct etcd *e, struct cgn_str key, etcd_done_fn *done, void *user, struct etcd_op **op,
-	struct cgn_err *err)
+struct etcd_op *etcd_delete(struct etcd *e, struct cgn_str key, etcd_done_fn *done, void *user)
 {
 	Etcdserverpb__DeleteRangeRequest m = ETCDSERVERPB__DELETE_RANGE_REQUEST__INIT;
 	m.key = data_of(key);
-	return etcd_op_start(e, &delete_kind, &m, done, user, op, err);
+	return etcd_op_start(e, &delete_kind, &m, done, user);
 }
 
-CGN_RC etcd_grant(struct etcd *e, int64_t ttl_seconds, etcd_done_fn *done, void *user, struct etcd_op **op,
-	struct cgn_err *err)
+struct etcd_op *etcd_grant(struct etcd *e, int64_t ttl_seconds, etcd_done_fn *done, void *user)
 {
 	Etcdserverpb__LeaseGrantRequest m = ETCDSERVERPB__LEASE_GRANT_REQUEST__INIT;
 	m.ttl = ttl_seconds;
-	return etcd_op_start(e, &grant_kind, &m, done, user, op, err);
+	return etcd_op_start(e, &grant_kind, &m, done, user);
 }
 
-CGN_RC etcd_keepalive(struct etcd *e, int64_t lease, etcd_done_fn *done, void *user, struct etcd_op **op,
-	struct cgn_err *err)
+struct etcd_op *etcd_keepalive(struct etcd *e, int64_t lease, etcd_done_fn *done, void *user)
 {
 	Etcdserverpb__LeaseKeepAliveRequest m = ETCDSERVERPB__LEASE_KEEP_ALIVE_REQUEST__INIT;
 	m.id = lease;
-	return etcd_op_start(e, &keepalive_kind, &m, done, user, op, err);
+	return etcd_op_start(e, &keepalive_kind, &m, done, user);
 }
 
-CGN_RC etcd_revoke(struct etcd *e, int64_t lease, etcd_done_fn *done, void *user, struct etcd_op **op,
-	struct cgn_err *err)
+struct etcd_op *etcd_revoke(struct etcd *e, int64_t lease, etcd_done_fn *done, void *user)
 {
 	Etcdserverpb__LeaseRevokeRequest m = ETCDSERVERPB__LEASE_REVOKE_REQUEST__INIT;
 	m.id = lease;
-	return etcd_op_start(e, &revoke_kind, &m, done, user, op, err);
+	return etcd_op_start(e, &revoke_kind, &m, done, user);
 }
 
 /* ---- the end ---- */

@@ -59,7 +59,7 @@ static void page_done(void *user, const struct etcd_result *r)
 static void page_read(void *source, int64_t revision)
 {
 	struct etcd_watch *w = source;
-	struct cgn_err err = {.code = CGN_NO_MEMORY, .msg = "no memory for reading etcd"};
+	const struct cgn_err err = {.code = CGN_NO_MEMORY, .msg = "no memory for a key of etcd"};
 	if (revision == 0) {
 		w->from.n = 0;
 		cgn_buf_add(&w->from, w->prefix, w->n);
@@ -70,8 +70,10 @@ static void page_read(void *source, int64_t revision)
 		.limit = PAGE_KEYS,
 		.revision = revision,
 	};
-	if (w->from.bad || !cgn_ok(etcd_get(w->e, &range, page_done, w, &w->op, &err)))
+	if (w->from.bad)
 		listwatch_failed(&w->follow, &err);
+	else
+		w->op = etcd_get(w->e, &range, page_done, w);
 }
 
 /* ---- watch: the stream of changes ---- */
@@ -158,7 +160,7 @@ static void on_close(struct grpc_call *c, void *user, const struct cgn_err *why)
 
 static const struct grpc_call_ops stream_ops = {.on_message = on_message, .on_close = on_close};
 
-static CGN_RC create_send(struct etcd_watch *w, int64_t first_revision, struct cgn_err *err)
+static void create_send(struct etcd_watch *w, int64_t first_revision)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf b = {.n = 0};
 	Etcdserverpb__WatchCreateRequest create = ETCDSERVERPB__WATCH_CREATE_REQUEST__INIT;
@@ -170,10 +172,7 @@ static CGN_RC create_send(struct etcd_watch *w, int64_t first_revision, struct c
 	rq.request_union_case = ETCDSERVERPB__WATCH_REQUEST__REQUEST_UNION_CREATE_REQUEST;
 	rq.create_request = &create;
 	pb_pack(&rq, &b);
-	if (b.bad)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for a watch");
 	grpc_send(w->call, &(struct iovec){b.p, b.n}, 1);
-	return CGN_OK;
 }
 
 /* A member that lost its cluster keeps its streams open and silent; a linearized read on it fails. */
@@ -193,10 +192,12 @@ static void stream_probe(void *source)
 	struct etcd_watch *w = source;
 	struct cgn_err err;
 	const struct etcd_range range = {.key = {w->prefix, w->n}, .limit = 1};
-	if (w->endpoint != w->e->current) /* Other calls left this endpoint because it failed. */
-		(void)CGN_FAIL_AS(&err, CGN_UNAVAILABLE, "the etcd endpoint of the watch failed other calls");
-	else if (cgn_ok(etcd_get(w->e, &range, probe_done, w, &w->op, &err)))
+	if (w->endpoint == w->e->current) {
+		w->op = etcd_get(w->e, &range, probe_done, w);
 		return;
+	}
+	/* Other calls left this endpoint because it failed. */
+	(void)CGN_FAIL_AS(&err, CGN_UNAVAILABLE, "the etcd endpoint of the watch failed other calls");
 	listwatch_failed(&w->follow, &err);
 }
 
@@ -205,11 +206,10 @@ static void stream_open(void *source, int64_t revision)
 	struct etcd_watch *w = source;
 	struct cgn_err err;
 	w->endpoint = w->e->current;
-	cgn_rc rc = grpc_call_start(w->e->channels[w->endpoint], "/etcdserverpb.Watch/Watch", 0, &stream_ops,
-		w, &w->call, &err);
-	if (cgn_ok(rc))
-		rc = create_send(w, revision + 1, &err);
-	if (!cgn_ok(rc))
+	if (cgn_ok(grpc_call_start(w->e->channels[w->endpoint], "/etcdserverpb.Watch/Watch", 0, &stream_ops,
+		    w, &w->call, &err)))
+		create_send(w, revision + 1);
+	else
 		listwatch_failed(&w->follow, &err);
 }
 
@@ -234,23 +234,20 @@ static void watch_release(struct etcd_watch **take)
 	free(w);
 }
 
-CGN_RC etcd_watch_open(struct etcd *e, struct cgn_str prefix, const struct etcd_watch_ops *ops, void *user,
-	struct etcd_watch **out, struct cgn_err *err)
+struct etcd_watch *etcd_watch_open(struct etcd *e, struct cgn_str prefix, const struct etcd_watch_ops *ops,
+	void *user)
 {
 	CGN_LIVE(e, ETCD_TAG);
 	CGN_MUST(prefix.n > 0 && (unsigned char)prefix.p[prefix.n - 1] != 0xff);
-	CGN_ON_EXIT(watch_release) struct etcd_watch *w = CGN_NEW(struct etcd_watch);
+	struct etcd_watch *w = CGN_NEW(struct etcd_watch);
 	*w = (struct etcd_watch){.tag = ETCD_WATCH_TAG, .e = e, .ops = ops, .user = user, .n = prefix.n};
 	w->prefix = cgn_str_dupz(prefix);
 	w->end = cgn_str_dupz(prefix);
-	if (w->prefix == NULL || w->end == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for a watch");
 	w->end[w->n - 1] = (char)(w->end[w->n - 1] + 1);
 	listwatch_init(&w->follow, e->loop,
 		&(struct listwatch_cfg){&follow_ops, w, &ops->news, user, etcd_backoff(), PROBE_INTERVAL});
 	e->users++;
-	*out = CGN_TAKE(&w);
-	return CGN_OK;
+	return w;
 }
 
 void etcd_watch_close(struct etcd_watch **take)

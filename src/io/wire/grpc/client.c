@@ -163,8 +163,6 @@ CGN_RC grpc_call_start(struct grpc_channel *ch, const char *path, cgn_nsec timeo
 	if (ch->dying)
 		return CGN_FAIL(err, CANCELLED, "the channel to %s is being closed", ch->addr);
 	struct grpc_call *c = grpc_call_new(ch->loop, ch->max_message, &ch->calls);
-	if (c == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for a call to %s", ch->addr);
 	c->channel = ch;
 	grpc_call_take(c, ops, user);
 	if (cgn_loop_now(ch->loop) < ch->blocked_until) {
@@ -289,8 +287,7 @@ CGN_RC grpc_channel_new(struct cgn_loop *l, const struct grpc_channel_cfg *cfg, 
 	ch->backoff = (struct cgn_backoff){.first = 50 * CGN_MSEC, .last = 3 * CGN_SEC};
 	cgn_list_init(&ch->calls);
 	ch->addr = cgn_str_dupz(cgn_str_of(cfg->addr));
-	cgn_rc rc = ch->addr != NULL ? http_client_new(l, &http, &ch->http, err)
-				     : CGN_FAIL(err, NO_MEMORY, "no memory for a channel");
+	cgn_rc rc = http_client_new(l, &http, &ch->http, err);
 	if (!cgn_ok(rc)) {
 		free(ch->addr);
 		free(ch);

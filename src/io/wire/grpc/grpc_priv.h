@@ -73,8 +73,7 @@ struct grpc_call {
 	struct http_call *h;
 	struct grpc_channel *channel;
 };
-struct grpc_call *grpc_call_new(struct cgn_loop *l, uint32_t max_message,
-	struct cgn_link *list); /* Returns NULL when out of memory. */
+struct grpc_call *grpc_call_new(struct cgn_loop *l, uint32_t max_message, struct cgn_link *list);
 /* Take bytes from http, and their end. */
 void grpc_call_feed(struct grpc_call *c, const uint8_t *p, size_t n);
 void grpc_call_peer_ended(struct grpc_call *c);

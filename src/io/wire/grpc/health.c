@@ -104,11 +104,7 @@ static const struct grpc_call_ops ops = {.on_message = on_message,
 
 static void watch_start(struct grpc_call *c, struct grpc_health *h, bool stream)
 {
-	struct health_watch *w = calloc(1, sizeof *w);
-	if (w == NULL) {
-		grpc_finish(c, CGN_NO_MEMORY, "no memory");
-		return;
-	}
+	struct health_watch *w = CGN_NEW(struct health_watch);
 	*w = (struct health_watch){.tag = HEALTH_WATCH_TAG, .stream = stream, .health = h, .call = c};
 	cgn_list_init(&w->link);
 	grpc_call_take(c, &ops, w);

@@ -138,10 +138,6 @@ static void on_request(struct http_exchange *x, const struct http_head *h, void 
 		return;
 	}
 	struct grpc_call *c = grpc_call_new(s->loop, s->max_message, &s->calls);
-	if (c == NULL) {
-		call_refuse(x, 503, "no memory\n");
-		return;
-	}
 	c->server = true;
 	c->in.budget = s->budget;
 	c->x = x;

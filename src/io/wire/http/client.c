@@ -293,8 +293,7 @@ static void out_on_open(struct net_conn *net, void *user)
 	(void)cgn_str_copyz(cl->peer, sizeof cl->peer, net_peer(net));
 	follow_later(cl);
 	c->ops = h2 ? &http_h2_out_ops : &http_h1_out_ops;
-	if (!cgn_ok(c->ops->init(c)))
-		http_out_abort(c);
+	c->ops->init(c);
 	http_client_look(cl);
 }
 
@@ -549,8 +548,6 @@ CGN_RC http_call_start(struct http_client *cl, const struct http_request *rq, co
 	CGN_LIVE(cl, HTTP_CLIENT_TAG);
 	CGN_TRY(request_check(rq, err));
 	struct http_call *c = call_new(cl, rq, ops, user);
-	if (c == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for a request to %s", cl->addr);
 	struct client_conn *conn = cl->n_waiting == 0 ? conn_pick(cl) : NULL;
 	if (conn != NULL) {
 		calls_assign(conn, c, rq);
@@ -722,12 +719,7 @@ CGN_RC http_client_new(struct cgn_loop *l, const struct http_client_cfg *cfg, st
 		tls_ctx_ref(cl->cfg.tls);
 	cl->addr = cgn_str_dupz(cgn_str_of(cfg->addr));
 	cl->authority = cgn_str_dupz(authority);
-	cl->server_name = cfg->server_name != NULL ? cgn_str_dupz(cgn_str_of(cfg->server_name)) : NULL;
-	if (cl->addr == NULL || cl->authority == NULL ||
-		(cfg->server_name != NULL && cl->server_name == NULL)) {
-		client_release(cl);
-		return CGN_FAIL(err, NO_MEMORY, "no memory for a client of %s", cfg->addr);
-	}
+	cl->server_name = cgn_str_dup_maybe(cfg->server_name);
 	*out = cl;
 	return CGN_OK;
 }

@@ -61,7 +61,7 @@ struct http_call {
 };
 
 struct client_conn_ops {
-	CGN_RC (*init)(struct client_conn *c);
+	void (*init)(struct client_conn *c);
 	bool (*has_room)(const struct client_conn *c);
 	/* Send |rq| for |call|, which was just linked to the connection. */
 	void (*start)(struct client_conn *c, struct http_call *call, const struct http_request *rq);

@@ -328,13 +328,12 @@ static bool h1_has_room(const struct client_conn *c)
 	return !c->h1.busy;
 }
 
-static CGN_RC h1_init(struct client_conn *c)
+static void h1_init(struct client_conn *c)
 {
 	struct http_client *cl = c->client;
 	h1_parser_init(&c->h1.parser, true, &parser_ops, c, &cl->spare, cl->cfg.max_head_bytes,
 		HTTP_CLIENT_FIELDS);
 	conn_park(c);
-	return CGN_OK;
 }
 
 const struct client_conn_ops http_h1_out_ops = {

@@ -220,7 +220,7 @@ static int on_chunk_header(llhttp_t *ll)
 	p->cr = false;
 	p->in_value = false;
 	p->store = http_store_get(p->spare, p->max_head_bytes, p->max_fields);
-	return p->store != NULL ? HPE_PAUSED : parser_fault(p, 500, "out of memory");
+	return HPE_PAUSED;
 }
 
 static void trailers_filter(struct http_store *s)
@@ -390,10 +390,6 @@ static size_t message_begin(struct h1_parser *p, const uint8_t *data)
 		return 1;
 	}
 	p->store = http_store_get(p->spare, p->max_head_bytes, p->max_fields);
-	if (p->store == NULL) {
-		(void)parser_fault(p, 500, "out of memory");
-		return 0;
-	}
 	llhttp_init(&p->ll, p->response ? HTTP_RESPONSE : HTTP_REQUEST, &settings);
 	p->ll.data = p;
 	p->phase = H1_HEAD;

@@ -209,15 +209,10 @@ static void fail_request(struct server_conn *c, int status, enum cgn_code code, 
 static void on_head(void *user, const struct http_head *h)
 {
 	struct server_conn *c = user;
-	struct http_exchange *x = calloc(1, sizeof *x);
+	struct http_exchange *x = CGN_NEW(struct http_exchange);
 	c->h1.since = cgn_loop_now(c->wire.loop);
 	c->h1.served = true;
 	c->h1.keep = false;
-	if (x == NULL) {
-		c->h1.parser.stop = true;
-		request_refuse(c, 500, APIERROR_OPENAI, "out of memory");
-		return;
-	}
 	http_exchange_open(x, &h1_exchange_ops, c, h);
 	c->h1.x = x;
 	struct cgn_str expect = http_head_get(h, "expect");
@@ -490,15 +485,15 @@ static void h1_conn_release(struct server_conn *c)
 	h1_parser_fini(&c->h1.parser);
 }
 
-CGN_RC http_h1_conn_init(struct server_conn *c)
+static void h1_conn_init(struct server_conn *c)
 {
 	h1_parser_init(&c->h1.parser, false, &parser_ops, c, &c->server->spare, c->server->cfg.max_head_bytes,
 		c->server->cfg.max_fields);
 	c->h1.since = cgn_loop_now(c->wire.loop);
-	return CGN_OK;
 }
 
 const struct server_conn_ops http_h1_conn_ops = {
+	.init = h1_conn_init,
 	.input = h1_input,
 	.eof = h1_eof,
 	.turn = h1_turn,

@@ -328,7 +328,7 @@ static void h2_release(struct client_conn *c)
 	h2_link_fini(&c->h2.link);
 }
 
-static CGN_RC h2_init(struct client_conn *c)
+static void h2_init(struct client_conn *c)
 {
 	struct h2_link_cfg lc = {.max_streams = 0,
 		.max_head_bytes = c->client->cfg.max_head_bytes,
@@ -336,7 +336,7 @@ static CGN_RC h2_init(struct client_conn *c)
 		.wide = c->client->cfg.wide};
 	c->h2.idle_since = cgn_loop_now(c->wire.loop);
 	cgn_timer_set(&c->timer, next_look(c));
-	return h2_link_init(&c->h2.link, &lc, &link_ops, &c->wire, &c->client->spare);
+	h2_link_init(&c->h2.link, &lc, &link_ops, &c->wire, &c->client->spare);
 }
 
 const struct client_conn_ops http_h2_out_ops = {

@@ -70,7 +70,7 @@ static int on_begin_headers(nghttp2_session *s, const nghttp2_frame *f, void *us
 	struct h2_link *l = link_of(user);
 	http_store_put(l->spare, &l->store);
 	l->store = http_store_get(l->spare, l->max_head_bytes, l->max_fields);
-	l->store_full = l->store == NULL;
+	l->store_full = false;
 	l->store_since = cgn_loop_now(l->wire->loop);
 	return 0;
 }
@@ -393,51 +393,46 @@ void h2_link_pump(struct h2_link *l)
 
 /* ---- link ---- */
 
-static CGN_RC options_make(nghttp2_option **out)
-{
-	if (nghttp2_option_new(out) != 0)
-		return CGN_RC_OF(CGN_NO_MEMORY);
-	nghttp2_option_set_no_auto_window_update(*out, 1);
-	nghttp2_option_set_max_settings(*out, MAX_SETTINGS);
-	nghttp2_option_set_max_outbound_ack(*out, MAX_ACKS);
-	nghttp2_option_set_max_continuations(*out, 8);
-	/* Resets are counted in this file and answered with a named error. */
-	nghttp2_option_set_stream_reset_rate_limit(*out, UINT32_MAX, UINT32_MAX);
-	return CGN_OK;
-}
-
-static CGN_RC callbacks_make(nghttp2_session_callbacks **out)
-{
-	if (nghttp2_session_callbacks_new(out) != 0)
-		return CGN_RC_OF(CGN_NO_MEMORY);
-	nghttp2_session_callbacks_set_on_begin_headers_callback(*out, on_begin_headers);
-	nghttp2_session_callbacks_set_on_header_callback(*out, on_header);
-	nghttp2_session_callbacks_set_on_data_chunk_recv_callback(*out, on_data_chunk);
-	nghttp2_session_callbacks_set_on_frame_recv_callback(*out, on_frame_recv);
-	nghttp2_session_callbacks_set_on_invalid_frame_recv_callback(*out, on_invalid_frame);
-	nghttp2_session_callbacks_set_on_stream_close_callback(*out, on_stream_close);
-	nghttp2_session_callbacks_set_on_frame_send_callback(*out, on_frame_send);
-	nghttp2_session_callbacks_set_send_data_callback(*out, send_data);
-	return CGN_OK;
-}
-
-static CGN_RC session_make(struct h2_link *l)
+/* A new session of nghttp2, and what it is made of, lack nothing but memory when they fail. */
+static nghttp2_option *options_make(void)
 {
 	nghttp2_option *o = NULL;
-	nghttp2_session_callbacks *cb = NULL;
-	cgn_rc rc = options_make(&o);
-	if (cgn_ok(rc))
-		rc = callbacks_make(&cb);
-	if (cgn_ok(rc) &&
-		(l->server ? nghttp2_session_server_new2(&l->session, cb, l, o)
-			   : nghttp2_session_client_new2(&l->session, cb, l, o)) != 0)
-		rc = CGN_RC_OF(CGN_NO_MEMORY);
-	nghttp2_session_callbacks_del(cb);
-	nghttp2_option_del(o);
-	return rc;
+	CGN_MUST(nghttp2_option_new(&o) == 0);
+	nghttp2_option_set_no_auto_window_update(o, 1);
+	nghttp2_option_set_max_settings(o, MAX_SETTINGS);
+	nghttp2_option_set_max_outbound_ack(o, MAX_ACKS);
+	nghttp2_option_set_max_continuations(o, 8);
+	/* Resets are counted in this file and answered with a named error. */
+	nghttp2_option_set_stream_reset_rate_limit(o, UINT32_MAX, UINT32_MAX);
+	return o;
 }
 
-CGN_RC h2_link_init(struct h2_link *l, const struct h2_link_cfg *cfg, const struct h2_link_ops *ops,
+static nghttp2_session_callbacks *callbacks_make(void)
+{
+	nghttp2_session_callbacks *cb = NULL;
+	CGN_MUST(nghttp2_session_callbacks_new(&cb) == 0);
+	nghttp2_session_callbacks_set_on_begin_headers_callback(cb, on_begin_headers);
+	nghttp2_session_callbacks_set_on_header_callback(cb, on_header);
+	nghttp2_session_callbacks_set_on_data_chunk_recv_callback(cb, on_data_chunk);
+	nghttp2_session_callbacks_set_on_frame_recv_callback(cb, on_frame_recv);
+	nghttp2_session_callbacks_set_on_invalid_frame_recv_callback(cb, on_invalid_frame);
+	nghttp2_session_callbacks_set_on_stream_close_callback(cb, on_stream_close);
+	nghttp2_session_callbacks_set_on_frame_send_callback(cb, on_frame_send);
+	nghttp2_session_callbacks_set_send_data_callback(cb, send_data);
+	return cb;
+}
+
+static void session_make(struct h2_link *l)
+{
+	nghttp2_option *o = options_make();
+	nghttp2_session_callbacks *cb = callbacks_make();
+	CGN_MUST((l->server ? nghttp2_session_server_new2(&l->session, cb, l, o)
+			    : nghttp2_session_client_new2(&l->session, cb, l, o)) == 0);
+	nghttp2_session_callbacks_del(cb);
+	nghttp2_option_del(o);
+}
+
+void h2_link_init(struct h2_link *l, const struct h2_link_cfg *cfg, const struct h2_link_ops *ops,
 	struct http_wire *w, struct http_store **spare)
 {
 	*l = (struct h2_link){.wire = w,
@@ -451,17 +446,15 @@ CGN_RC h2_link_init(struct h2_link *l, const struct h2_link_cfg *cfg, const stru
 		.reset_rate = cfg->reset_rate};
 	cgn_list_init(&l->owed);
 	cgn_list_init(&l->wake);
-	CGN_TRY(session_make(l));
+	session_make(l);
 	nghttp2_settings_entry e[] = {{NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, cfg->max_streams},
 		{NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE, cfg->max_head_bytes},
 		{NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, l->stream_window}, {NGHTTP2_SETTINGS_ENABLE_PUSH, 0}};
 	size_t n = cfg->server ? 3 : 4; /* Only a client sends the push setting. */
-	if (nghttp2_submit_settings(l->session, NGHTTP2_FLAG_NONE, e, n) != 0 ||
-		nghttp2_session_set_local_window_size(l->session, NGHTTP2_FLAG_NONE, 0,
-			cfg->wide ? H2_WIDE_LINK_WINDOW : H2_LINK_WINDOW) != 0)
-		return CGN_RC_OF(CGN_NO_MEMORY);
+	CGN_MUST(nghttp2_submit_settings(l->session, NGHTTP2_FLAG_NONE, e, n) == 0);
+	CGN_MUST(nghttp2_session_set_local_window_size(l->session, NGHTTP2_FLAG_NONE, 0,
+			 cfg->wide ? H2_WIDE_LINK_WINDOW : H2_LINK_WINDOW) == 0);
 	cgn_loop_defer(w->loop, &w->hook);
-	return CGN_OK;
 }
 
 void h2_link_fini(struct h2_link *l)
@@ -640,14 +633,8 @@ void h2_stream_lend(struct h2_stream *st, const struct iovec *iov, size_t n)
 	if (st->link == NULL || st->id <= 0)
 		return;
 	h2_stream_keep(st);
-	struct iovec *loan = malloc(n * sizeof *loan);
-	if (loan == NULL) {
-		h2_stream_write(st, iov, n);
-		return;
-	}
-	memcpy(loan, iov, n * sizeof *loan);
-	st->loan = loan;
-	lent_send(st, loan, n);
+	st->loan = memcpy(CGN_NEW_ARRAY(struct iovec, n), iov, n * sizeof *iov);
+	lent_send(st, st->loan, n);
 }
 
 void h2_stream_end(struct h2_stream *st, struct h2_block **take_trailers)

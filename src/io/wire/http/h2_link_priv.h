@@ -88,7 +88,7 @@ struct h2_link_cfg {
 	/* Resets by the peer that do not count as a flood: at once, and per second. */
 	uint32_t reset_burst, reset_rate;
 };
-CGN_RC h2_link_init(struct h2_link *l, const struct h2_link_cfg *cfg, const struct h2_link_ops *ops,
+void h2_link_init(struct h2_link *l, const struct h2_link_cfg *cfg, const struct h2_link_ops *ops,
 	struct http_wire *w, struct http_store **spare);
 void h2_link_fini(struct h2_link *l);
 /* Returns false when the connection is over; the goodbye, if any, was put on the wire. */

@@ -185,11 +185,7 @@ static bool on_head(struct h2_link *l, int32_t id, struct h2_stream *st, struct 
 		refuse_head(l, id);
 		return false;
 	}
-	struct h2_exchange *e = calloc(1, sizeof *e);
-	if (e == NULL) {
-		(void)nghttp2_submit_rst_stream(l->session, NGHTTP2_FLAG_NONE, id, NGHTTP2_REFUSED_STREAM);
-		return false;
-	}
+	struct h2_exchange *e = CGN_NEW(struct h2_exchange);
 	h2_stream_init(&e->st, l, id);
 	(void)nghttp2_session_set_stream_user_data(l->session, id, &e->st);
 	http_exchange_open(&e->x, &h2_exchange_ops, c, &s->head);
@@ -383,7 +379,7 @@ static void h2_conn_release(struct server_conn *c)
 	h2_link_fini(&c->h2.link);
 }
 
-CGN_RC http_h2_conn_init(struct server_conn *c)
+static void h2_conn_init(struct server_conn *c)
 {
 	const struct http_server_cfg *cfg = &c->server->cfg;
 	uint32_t factor = cfg->h2_only ? TRUSTED_FACTOR : 1;
@@ -396,10 +392,11 @@ CGN_RC http_h2_conn_init(struct server_conn *c)
 		.reset_rate = RESET_RATE * factor};
 	c->h2.since = cgn_loop_now(c->wire.loop);
 	c->h2.check_at = c->h2.since + check_interval(cfg);
-	return h2_link_init(&c->h2.link, &lc, &link_ops, &c->wire, &c->server->spare);
+	h2_link_init(&c->h2.link, &lc, &link_ops, &c->wire, &c->server->spare);
 }
 
 const struct server_conn_ops http_h2_conn_ops = {
+	.init = h2_conn_init,
 	.input = h2_input,
 	.eof = h2_eof,
 	.turn = h2_turn,

@@ -62,9 +62,8 @@ struct http_store *http_store_get(struct http_store **spare, size_t max_bytes, u
 {
 	struct http_store *s = CGN_TAKE(spare);
 	if (s == NULL)
-		s = calloc(1, sizeof *s);
-	if (s != NULL)
-		store_clear(s, max_bytes, max_fields);
+		s = CGN_NEW(struct http_store);
+	store_clear(s, max_bytes, max_fields);
 	return s;
 }
 
@@ -88,25 +87,19 @@ void http_store_put(struct http_store **spare, struct http_store **take)
 	http_store_free(take);
 }
 
-static bool slots_grow(struct http_store *s)
+static void slots_grow(struct http_store *s)
 {
-	uint32_t cap = s->cap == 0 ? FIRST_SLOTS : s->cap * 2;
-	struct http_slot *slots = realloc(s->slots, cap * sizeof *slots);
-	if (slots == NULL)
-		return false;
-	s->slots = slots;
-	struct http_field *fields = realloc(s->fields, cap * sizeof *fields);
-	if (fields == NULL)
-		return false;
-	s->fields = fields;
-	s->cap = cap;
-	return true;
+	s->cap = s->cap == 0 ? FIRST_SLOTS : s->cap * 2;
+	s->slots = CGN_GROWN(s->slots, s->cap);
+	s->fields = CGN_GROWN(s->fields, s->cap);
 }
 
 bool http_store_field(struct http_store *s)
 {
-	if (s->n == s->max_fields || (s->n == s->cap && !slots_grow(s)))
+	if (s->n == s->max_fields)
 		return false;
+	if (s->n == s->cap)
+		slots_grow(s);
 	s->slots[s->n++] = (struct http_slot){0};
 	return true;
 }

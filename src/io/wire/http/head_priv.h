@@ -19,7 +19,7 @@ struct http_store {
 	struct http_head head;
 };
 
-/* Return the spare or a new store, empty, with these bounds. NULL when out of memory. */
+/* Return the spare or a new store, empty, with these bounds. */
 struct http_store *http_store_get(struct http_store **spare, size_t max_bytes, uint32_t max_fields);
 /* Give the store back as the spare, or free it when there is a spare already or the store has grown large.
  * NULL-safe. */

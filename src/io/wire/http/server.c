@@ -351,10 +351,7 @@ static void conn_on_turn(struct cgn_hook *h)
 static void conn_speak(struct server_conn *c, bool h2)
 {
 	c->ops = h2 ? &http_h2_conn_ops : &http_h1_conn_ops;
-	if (!cgn_ok(h2 ? http_h2_conn_init(c) : http_h1_conn_init(c))) {
-		c->ops = NULL;
-		http_conn_abort(c);
-	}
+	c->ops->init(c);
 }
 
 /* TLS is done when a connection is accepted, so ALPN has decided. */
@@ -465,11 +462,7 @@ static void server_on_accept(void *user, struct net_conn *net)
 {
 	struct http_server *s = user;
 	conns_evict(s);
-	struct server_conn *c = calloc(1, sizeof *c);
-	if (c == NULL) {
-		s->stats.refused++;
-		return; /* Not taken: net closes the connection. */
-	}
+	struct server_conn *c = CGN_NEW(struct server_conn);
 	c->tag = HTTP_SERVER_CONN_TAG;
 	c->server = s;
 	c->hold.limit = CGN_LOOP_SCRATCH + HTTP_HOLD_MARK;

@@ -46,6 +46,7 @@ struct http_exchange {
 };
 
 struct server_conn_ops {
+	void (*init)(struct server_conn *c);
 	void (*input)(struct server_conn *c, const uint8_t *p, size_t n);
 	void (*eof)(struct server_conn *c);
 	void (*turn)(struct server_conn *c);    /* End of the loop's turn. */
@@ -111,8 +112,6 @@ struct http_server {
 #define HTTP_HOLD_MARK ((size_t)64 * 1024)
 
 extern const struct server_conn_ops http_h1_conn_ops, http_h2_conn_ops;
-CGN_RC http_h1_conn_init(struct server_conn *c);
-CGN_RC http_h2_conn_init(struct server_conn *c);
 
 /* Body bytes that the socket has not taken yet; for tests of the bound. */
 size_t http_exchange_queued(const struct http_exchange *x);

@@ -25,12 +25,10 @@ void k8s_access_fini(struct k8s_access *a)
 	*a = (struct k8s_access){.n_memory = 0};
 }
 
-static CGN_RC text_keep(struct cgn_str s, char **out, struct cgn_err *err)
+static void text_keep(struct cgn_str s, char **out)
 {
 	free(*out);
 	*out = cgn_str_dupz(s);
-	return *out != NULL ? CGN_OK
-			    : CGN_FAIL(err, NO_MEMORY, "no memory for the credentials of Kubernetes");
 }
 
 /* Return the member of |object| if it has one; |what| is for the message. CGN_INVALID: another type. */
@@ -46,7 +44,9 @@ static CGN_RC text_member(struct json_val object, const char *key, char **out, c
 	json_str_to(v, &text);
 	if (text.n == 0 && !text.bad)
 		return CGN_OK;
-	return text_keep(cgn_buf_view(&text), out, err);
+	text_keep(cgn_buf_view(&text), out);
+	return *out != NULL ? CGN_OK
+			    : CGN_FAIL(err, NO_MEMORY, "no memory for the credentials of Kubernetes");
 }
 
 /* Keep a file that the kubeconfig has inside, as base64, in memory: TLS contexts read files. */
@@ -74,7 +74,8 @@ static CGN_RC memory_file(struct k8s_access *a, struct json_val object, const ch
 	if (n < 0 || (size_t)n != bytes.n)
 		return CGN_FAIL(err, NO_MEMORY, "no memory for the credentials of Kubernetes");
 	(void)snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-	return text_keep(cgn_str_of(path), out, err);
+	text_keep(cgn_str_of(path), out);
+	return CGN_OK;
 }
 
 /* Find the entry of that name in a list of {"name", |kind|: {...}}. */
@@ -119,7 +120,8 @@ static CGN_RC server_read(struct k8s_access *a, const char *url, bool *tls, cons
 	if (!cgn_ok(net_addr_parse(text, &addr, NULL)))
 		return CGN_FAIL(err, INVALID, "%s: the server \"%.100s\" has no valid host and port", file,
 			url);
-	return text_keep(cgn_str_of(text), &a->address, err);
+	text_keep(cgn_str_of(text), &a->address);
+	return CGN_OK;
 }
 
 static CGN_RC cluster_read(struct k8s_access *a, struct json_val cluster, bool *tls, const char *file,
@@ -182,7 +184,7 @@ static CGN_RC context_read(struct k8s_access *a, struct json_val config, const c
 	if (cgn_ok(rc) && user != NULL && entry_find(config, "users", "user", user, &v))
 		rc = user_read(a, v, file, err);
 	if (cgn_ok(rc) && tls && a->ca_file == NULL)
-		rc = text_keep(CGN_STR(""), &a->ca_file, err);
+		text_keep(CGN_STR(""), &a->ca_file);
 	if (cgn_ok(rc) && !tls && (a->token != NULL || a->token_file != NULL || a->cert_file != NULL))
 		rc = CGN_FAIL(err, INVALID, "%s: credentials are not sent to a server without TLS", file);
 	free(name);
@@ -214,11 +216,12 @@ static CGN_RC pod_read(struct k8s_access *a, struct cgn_err *err)
 			"this is no pod of Kubernetes (KUBERNETES_SERVICE_HOST is not set): name a kubeconfig");
 	(void)snprintf(text, sizeof text, strchr(host, ':') != NULL ? "[%.200s]:%.8s" : "%.200s:%.8s", host,
 		port);
-	CGN_TRY(text_keep(cgn_str_of(text), &a->address, err));
-	CGN_TRY(text_keep(CGN_STR(POD_DIR "ca.crt"), &a->ca_file, err));
-	CGN_TRY(text_keep(CGN_STR(POD_DIR "token"), &a->token_file, err));
+	text_keep(cgn_str_of(text), &a->address);
+	text_keep(CGN_STR(POD_DIR "ca.crt"), &a->ca_file);
+	text_keep(CGN_STR(POD_DIR "token"), &a->token_file);
 	CGN_TRY(disk_read_file(POD_DIR "namespace", 256, &space, err));
-	return text_keep(cgn_buf_view(&space), &a->space, err);
+	text_keep(cgn_buf_view(&space), &a->space);
+	return CGN_OK;
 }
 
 CGN_RC k8s_access_read(const char *kubeconfig, struct k8s_access *out, struct cgn_err *err)
@@ -226,7 +229,7 @@ CGN_RC k8s_access_read(const char *kubeconfig, struct k8s_access *out, struct cg
 	struct k8s_access a = {.n_memory = 0};
 	cgn_rc rc = kubeconfig != NULL ? file_read(kubeconfig, &a, err) : pod_read(&a, err);
 	if (cgn_ok(rc) && a.space == NULL)
-		rc = text_keep(CGN_STR("default"), &a.space, err);
+		text_keep(CGN_STR("default"), &a.space);
 	if (!cgn_ok(rc)) {
 		k8s_access_fini(&a);
 		return rc;

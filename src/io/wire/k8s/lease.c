@@ -106,7 +106,7 @@ static void write_done(void *user, const struct k8s_answer *a)
 static void lease_write(struct k8s_lease *l, const char *holder, k8s_done_fn *done)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf body = {.n = 0};
-	struct cgn_err err = {.code = CGN_NO_MEMORY, .msg = "no memory for a lease"};
+	struct cgn_err err;
 	char path[900];
 	(void)snprintf(path, sizeof path, l->version != 0 ? "%s/%s" : "%s", l->path, l->name);
 	body_put(l, holder, &body);
@@ -114,7 +114,7 @@ static void lease_write(struct k8s_lease *l, const char *holder, k8s_done_fn *do
 	const struct k8s_request rq = {.method = l->version != 0 ? "PUT" : "POST",
 		.path = path,
 		.body = cgn_buf_view(&body)};
-	if (body.bad || !cgn_ok(k8s_call_start(l->k, &rq, done, l, &l->call, &err)))
+	if (!cgn_ok(k8s_call_start(l->k, &rq, done, l, &l->call, &err)))
 		lease_trouble(l, &err);
 }
 

@@ -105,10 +105,8 @@ static void call_send(struct redis *r, struct call *c, const struct cgn_str *hea
 		resp_put_bulk(&b, head[i]);
 	c->deadline = cgn_loop_now(r->loop) + timeout;
 	cgn_list_push(&r->calls, &c->link);
-	if (!b.bad) {
-		const struct iovec iov[] = {{b.p, b.n}, {c->words.p, c->words.n}};
-		net_write(r->conn, iov, c->words.n > 0 ? 2 : 1);
-	} /* On failure the call's deadline passes, and the connection starts over. */
+	const struct iovec iov[] = {{b.p, b.n}, {c->words.p, c->words.n}};
+	net_write(r->conn, iov, c->words.n > 0 ? 2 : 1);
 	cgn_buf_fini(&b);
 	if (was_idle)
 		deadline_set(r);
@@ -140,8 +138,6 @@ CGN_RC redis_run(struct redis *r, const struct cgn_str *keys, size_t n_keys, con
 	if (r->n_calls >= REDIS_MAX_CALLS)
 		return CGN_RC_OF(CGN_OVERLOADED);
 	struct call *c = call_new(CALL_RUN);
-	if (c == NULL)
-		return CGN_RC_OF(CGN_NO_MEMORY);
 	cgn_rc rc = words_put(c, keys, n_keys);
 	if (cgn_ok(rc))
 		rc = words_put(c, args, n_args);
@@ -162,13 +158,8 @@ CGN_RC redis_run(struct redis *r, const struct cgn_str *keys, size_t n_keys, con
 
 static void step_send(struct redis *r, enum call_kind kind, const struct cgn_str *words, size_t n)
 {
-	struct call *c = call_new(kind);
-	if (c == NULL) {
-		connection_lose(r, &(struct cgn_err){.code = CGN_NO_MEMORY, .msg = "out of memory"});
-		return;
-	}
 	r->n_calls++;
-	call_send(r, c, words, n, HANDSHAKE);
+	call_send(r, call_new(kind), words, n, HANDSHAKE);
 }
 
 static void step_after(struct redis *r, enum call_kind last);
@@ -406,28 +397,21 @@ static void on_timer(struct cgn_timer *t)
 			&(struct cgn_err){.code = CGN_DEADLINE, .msg = "Redis did not answer in time"});
 }
 
-CGN_RC redis_new(struct cgn_loop *l, const struct redis_cfg *cfg, struct redis **out, struct cgn_err *err)
+struct redis *redis_new(struct cgn_loop *l, const struct redis_cfg *cfg)
 {
-	struct redis *r = calloc(1, sizeof *r);
-	char *probe = cgn_str_dupz(cgn_str_of(cfg->probe));
-	if (r == NULL || probe == NULL) {
-		free(r);
-		free(probe);
-		return CGN_FAIL(err, NO_MEMORY, "no memory for a client of Redis");
-	}
+	struct redis *r = CGN_NEW(struct redis);
 	CGN_MUST(cfg->script != NULL && (cfg->tls != NULL || !cfg->url.tls));
 	r->tag = REDIS_TAG;
 	r->loop = l;
 	r->cfg = *cfg;
 	r->cfg.timeout = cfg->timeout > 0 ? cfg->timeout : TIMEOUT;
-	r->probe = probe;
+	r->probe = cgn_str_dupz(cgn_str_of(cfg->probe));
 	r->unread.limit = UNREAD_MAX;
 	r->backoff = (struct cgn_backoff){.first = BACKOFF_FIRST, .last = BACKOFF_LAST};
 	cgn_list_init(&r->calls);
 	cgn_timer_init(&r->timer, l, on_timer);
 	cgn_timer_set(&r->timer, 1); /* on_state is never called before redis_new returned. */
-	*out = r;
-	return CGN_OK;
+	return r;
 }
 
 void redis_free(struct redis **take)

@@ -45,7 +45,7 @@ struct redis_cfg {
 	void *user;
 };
 /* Connect at once, and reconnect whenever the connection is lost. */
-CGN_RC redis_new(struct cgn_loop *l, const struct redis_cfg *cfg, struct redis **out, struct cgn_err *err);
+struct redis *redis_new(struct cgn_loop *l, const struct redis_cfg *cfg);
 /* End the client. Calls in flight are done with CGN_CANCELLED before this returns; on_state is not called. */
 void redis_free(struct redis **take);
 bool redis_is_ready(const struct redis *r);
@@ -57,6 +57,6 @@ struct redis_answer {              /* Borrowed until the |done| callback returns
 };
 typedef void redis_done_fn(void *user, const struct redis_answer *a);
 /* Run the script. |done| is called once, never inline, and may be NULL. Without |done| call: CGN_UNAVAILABLE
- * when not ready, CGN_OVERLOADED when too many calls are in flight, CGN_TOO_LARGE, CGN_NO_MEMORY. */
+ * when not ready, CGN_OVERLOADED when too many calls are in flight, CGN_TOO_LARGE. */
 CGN_RC redis_run(struct redis *r, const struct cgn_str *keys, size_t n_keys, const struct cgn_str *args,
 	size_t n_args, redis_done_fn *done, void *user);

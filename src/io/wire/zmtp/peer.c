@@ -146,12 +146,11 @@ bool zmtp_peer_wants(const struct zmtp_peer *p, struct cgn_str topic)
 
 static void topic_add(struct zmtp_peer *p, struct cgn_str topic)
 {
-	struct zmtp_topic *t =
-		topic.n <= ZMTP_MAX_TOPIC && p->n_topics < ZMTP_MAX_TOPICS ? calloc(1, sizeof *t) : NULL;
-	if (t == NULL) {
+	if (topic.n > ZMTP_MAX_TOPIC || p->n_topics == ZMTP_MAX_TOPICS) {
 		at_fault(p, "it subscribes to too much");
 		return;
 	}
+	struct zmtp_topic *t = CGN_NEW(struct zmtp_topic);
 	t->n = (uint8_t)topic.n;
 	if (topic.n > 0)
 		memcpy(t->bytes, topic.p, topic.n);

@@ -97,10 +97,6 @@ static void socket_dial(struct zmtp *s)
 	const struct net_dial d = {.addr = s->addr};
 	struct zmtp_peer *p = zmtp_peer_new(s, NULL);
 	struct cgn_err err = {0};
-	if (p == NULL) {
-		dial_later(s);
-		return;
-	}
 	if (!cgn_ok(net_connect(s->loop, &d, &zmtp_peer_ops, p, &p->conn, &err))) {
 		p->conn = NULL;
 		zmtp_peer_end(p, false);
@@ -112,9 +108,8 @@ static void on_accept(void *user, struct net_conn *c)
 {
 	struct zmtp *s = user;
 	CGN_LIVE(s, ZMTP_TAG);
-	struct zmtp_peer *p = s->n_peers < ZMTP_MAX_PEERS ? zmtp_peer_new(s, c) : NULL;
-	if (p != NULL)
-		net_conn_take(c, &zmtp_peer_ops, p);
+	if (s->n_peers < ZMTP_MAX_PEERS)
+		net_conn_take(c, &zmtp_peer_ops, zmtp_peer_new(s, c));
 }
 
 /* ---- life ---- */

@@ -74,7 +74,6 @@ struct zmtp_peer {
 	struct cgn_grave grave;
 };
 extern const struct net_conn_ops zmtp_peer_ops;
-/* Returns NULL when out of memory. */
 struct zmtp_peer *zmtp_peer_new(struct zmtp *s, struct net_conn *conn);
 /* End the peer without a callback. */
 void zmtp_peer_end(struct zmtp_peer *p, bool flush);

@@ -99,11 +99,9 @@ static CGN_RC program_start(struct scalecall *c, const struct config_list *words
 	static const struct proc_ops ops = {.on_line = on_program_line, .on_exit = on_program_exit};
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {0};
 	const char *env[AUTOSCALE_ORDER_VAR + 1];
-	const char **argv = calloc(words->n + 1, sizeof *argv);
-	if (argv == NULL || !autoscale_order_env(o, &text, env)) {
-		free(argv);
+	if (!autoscale_order_env(o, &text, env))
 		return CGN_FAIL(err, NO_MEMORY, "no memory for the command");
-	}
+	const char **argv = CGN_NEW_ARRAY(const char *, words->n + 1);
 	for (size_t i = 0; i < words->n; i++)
 		argv[i] = words->v[i];
 	const struct proc_cfg cfg = {.argv = argv, .env = env, .grace = GRACE};
@@ -185,8 +183,6 @@ static CGN_RC webhook_start(struct scalecall *c, const struct config *cfg, const
 	char path[sizeof c->url.base + 1];
 	const char *secret = cfg->router.autoscaler.webhook_secret_file;
 	autoscale_order_json(o, &json);
-	if (json.bad)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for the order");
 	if (secret != NULL)
 		CGN_TRY(signature_put(secret, cgn_buf_view(&json), &mac, err));
 	CGN_TRY(webhook_open(c, cfg, path, sizeof path, err));

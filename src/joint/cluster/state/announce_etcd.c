@@ -77,13 +77,12 @@ static void node_put(struct state_announce *a)
 		sizeof own_of(a)->key - own_of(a)->prefix_bytes, "nodes/%s", a->node->id);
 	CGN_MUST(n > 0 && (size_t)n < sizeof own_of(a)->key - own_of(a)->prefix_bytes);
 	proto_node_to_json(a->node, &json);
-	if (json.bad ||
-		!cgn_ok(etcd_put_if(own_of(a)->etcd, cgn_str_of(own_of(a)->key), own_of(a)->revision,
-			cgn_buf_view(&json), etcd_lease_id(own_of(a)->lease), on_put_done, a, &own_of(a)->op,
-			&err))) {
+	if (json.bad) {
 		announce_retry(a, &err);
 		return;
 	}
+	own_of(a)->op = etcd_put_if(own_of(a)->etcd, cgn_str_of(own_of(a)->key), own_of(a)->revision,
+		cgn_buf_view(&json), etcd_lease_id(own_of(a)->lease), on_put_done, a);
 	a->changed = false;
 }
 
@@ -134,12 +133,13 @@ static void on_revoked(void *user, const struct etcd_result *r)
 
 static void etcd_leave(struct state_announce *a)
 {
-	struct cgn_err err;
 	int64_t lease = etcd_lease_id(own_of(a)->lease);
 	etcd_lease_close(&own_of(a)->lease);
 	etcd_op_drop(&own_of(a)->op);
-	if (lease == 0 || !cgn_ok(etcd_revoke(own_of(a)->etcd, lease, on_revoked, a, NULL, &err)))
+	if (lease == 0)
 		announce_left(a);
+	else
+		(void)etcd_revoke(own_of(a)->etcd, lease, on_revoked, a);
 }
 
 static CGN_RC announce_etcd_open(struct state_announce *a, const struct config *cfg, struct cgn_err *err)
@@ -149,7 +149,8 @@ static CGN_RC announce_etcd_open(struct state_announce *a, const struct config *
 	CGN_TRY(state_etcd_prefix(cfg, own->key, sizeof own->key, err));
 	own->prefix_bytes = strlen(own->key);
 	CGN_TRY(state_etcd_new(a->loop, cfg, &own->etcd, err));
-	return etcd_lease_open(own->etcd, cfg->cluster.lease, &lease_ops, a, &own->lease, err);
+	own->lease = etcd_lease_open(own->etcd, cfg->cluster.lease, &lease_ops, a);
+	return CGN_OK;
 }
 
 static void announce_etcd_close(struct state_announce *a)

@@ -56,25 +56,17 @@ static void known_tell(struct state_watch *s)
 	state_connected(s, true, "");
 }
 
-static CGN_RC address_add(struct state_watch *s, const char *text, struct cgn_err *err)
+static void address_add(struct state_watch *s, const char *text)
 {
-	CGN_ON_EXIT(proto_node_free) Cognitora__V1__Node *node = CGN_NEW(Cognitora__V1__Node);
+	if (roster_find(&s->nodes, text) != NULL)
+		return;
+	Cognitora__V1__Node *node = roster_add(&s->nodes, text)->node = CGN_NEW(Cognitora__V1__Node);
 	cognitora__v1__node__init(node);
 	node->id = cgn_str_dupz(cgn_str_of(text));
 	node->address = cgn_str_dupz(cgn_str_of(text));
-	if (node->id == NULL || node->address == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for node %s", text);
-	if (roster_find(&s->nodes, text) != NULL)
-		return CGN_OK;
-	struct roster_entry *e = roster_add(&s->nodes, text);
-	if (e == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for node %s", text);
-	e->node = node;
-	node = NULL;
-	return CGN_OK;
 }
 
-static CGN_RC embedded_open(struct state_watch *s, const struct config *cfg, struct cgn_err *err)
+static void embedded_open(struct state_watch *s, const struct config *cfg)
 {
 	struct embedded *own = CGN_NEW(struct embedded);
 	s->own = own;
@@ -82,7 +74,7 @@ static CGN_RC embedded_open(struct state_watch *s, const struct config *cfg, str
 	own->lease = cfg->cluster.lease;
 	cgn_timer_init(&own->timer, s->loop, on_lease_end);
 	cgn_timer_init(&own->begun, s->loop, on_begun);
-	return state_files_open(&own->files, s, cfg, err);
+	state_files_open(&own->files, s, cfg);
 }
 
 static void embedded_close(struct state_watch *s)
@@ -109,8 +101,10 @@ static void embedded_begin(struct state_watch *s)
 
 static CGN_RC registry_open(struct state_watch *s, const struct config *cfg, struct cgn_err *err)
 {
-	CGN_TRY(embedded_open(s, cfg, err));
-	return state_members_open(s, cfg, true, err);
+	(void)err;
+	embedded_open(s, cfg);
+	state_members_open(s, cfg, true);
+	return CGN_OK;
 }
 
 static void file_cordon(struct state_watch *s, struct state_request *rq)
@@ -125,9 +119,10 @@ static void file_put(struct state_watch *s, struct state_request *rq)
 
 static CGN_RC static_open(struct state_watch *s, const struct config *cfg, struct cgn_err *err)
 {
-	CGN_TRY(embedded_open(s, cfg, err));
+	(void)err;
+	embedded_open(s, cfg);
 	for (size_t i = 0; i < cfg->cluster.nodes.n; i++)
-		CGN_TRY(address_add(s, cfg->cluster.nodes.v[i], err));
+		address_add(s, cfg->cluster.nodes.v[i]);
 	return CGN_OK;
 }
 

@@ -179,12 +179,7 @@ static void request_send(struct state_watch *s, struct state_request *rq, struct
 	struct cgn_str value, etcd_done_fn *done)
 {
 	struct etcd *etcd = members_of(s)->etcd;
-	struct etcd_op *op = NULL;
-	cgn_rc rc = rq->on ? etcd_put(etcd, key, value, 0, done, rq, &op, &rq->err)
-			   : etcd_delete(etcd, key, done, rq, &op, &rq->err);
-	rq->call = op;
-	if (!cgn_ok(rc))
-		state_request_ready(s, rq);
+	rq->call = rq->on ? etcd_put(etcd, key, value, 0, done, rq) : etcd_delete(etcd, key, done, rq);
 }
 
 static void on_cordon_done(void *user, const struct etcd_result *r)
@@ -229,26 +224,18 @@ static void on_shared_done(void *user, const struct etcd_result *r)
 static void etcd_document(struct state_watch *s, struct state_request *rq)
 {
 	struct cgn_str key = cgn_str_of(s->documents[rq->document].where), text = {rq->text, rq->text_bytes};
-	struct etcd_op *op = NULL;
-	if (rq->document == STATE_POLICY && !rq->on) { /* A reset depends on nothing that was read. */
+	if (rq->document == STATE_POLICY && !rq->on) /* A reset depends on nothing that was read. */
 		request_send(s, rq, key, text, on_reset_done);
-		return;
-	}
-	cgn_rc rc = etcd_put_if(members_of(s)->etcd, key, members_of(s)->document_revision[rq->document],
-		text, 0, on_shared_done, rq, &op, &rq->err);
-	rq->call = op;
-	if (!cgn_ok(rc))
-		state_request_ready(s, rq);
+	else
+		rq->call = etcd_put_if(members_of(s)->etcd, key,
+			members_of(s)->document_revision[rq->document], text, 0, on_shared_done, rq);
 }
 
-static CGN_RC key_name(struct state_watch *s, enum state_document d, const char *name, struct cgn_err *err)
+static void key_name(struct state_watch *s, enum state_document d, const char *name)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf key = {.n = 0};
 	cgn_buf_fmt(&key, "%s%s", members_of(s)->prefix, name);
 	s->documents[d].where = cgn_str_dupz(cgn_buf_view(&key));
-	if (key.bad || s->documents[d].where == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for the keys of documents");
-	return CGN_OK;
 }
 
 static void request_drop(struct state_request *rq)
@@ -266,13 +253,14 @@ static CGN_RC etcd_open(struct state_watch *s, const struct config *cfg, struct 
 	s->own = own;
 	own->s = s;
 	cgn_timer_init(&own->patience, s->loop, on_patience_over);
-	CGN_TRY(state_members_open(s, cfg, false, err));
+	state_members_open(s, cfg, false);
 	CGN_TRY(state_etcd_prefix(cfg, own->prefix, sizeof own->prefix, err));
-	CGN_TRY(key_name(s, STATE_POLICY, "routing/policy", err));
-	CGN_TRY(key_name(s, STATE_MODELS, "models/wanted", err));
-	CGN_TRY(key_name(s, STATE_INVITES, "invites", err));
+	key_name(s, STATE_POLICY, "routing/policy");
+	key_name(s, STATE_MODELS, "models/wanted");
+	key_name(s, STATE_INVITES, "invites");
 	CGN_TRY(state_etcd_new(s->loop, cfg, &own->etcd, err));
-	return etcd_watch_open(own->etcd, cgn_str_of(own->prefix), &watch_ops, s, &own->watch, err);
+	own->watch = etcd_watch_open(own->etcd, cgn_str_of(own->prefix), &watch_ops, s);
+	return CGN_OK;
 }
 
 static void etcd_begin(struct state_watch *s)

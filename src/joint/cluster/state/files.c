@@ -85,38 +85,32 @@ static void warn_unless_own(struct state_watch *s)
 				"this router reads the cordons and documents there, and refuses to change them"));
 }
 
-static CGN_RC document_open(struct state_files *f, const char *dir, enum state_document d,
-	struct cgn_err *err)
+static void document_open(struct state_files *f, const char *dir, enum state_document d)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf path = {.n = 0};
 	struct state_text *t = &f->s->documents[d];
 	cgn_buf_fmt(&path, "%s/%s.%s", dir, f->s->cluster, state_document_name(d));
 	t->where = cgn_str_dupz(cgn_buf_view(&path));
-	if (path.bad || t->where == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for the documents of operators");
 	f->documents[d].f = f;
-	CGN_TRY(statefile_open(f->s->loop, t->where, state_document_title(d), &f->documents[d].file, err));
+	f->documents[d].file = statefile_open(f->s->loop, t->where, state_document_title(d));
 	if (!state_document_read(t->where, d, &t->text))
 		t->text.n = 0;
-	return CGN_OK;
 }
 
-CGN_RC state_files_open(struct state_files *f, struct state_watch *s, const struct config *cfg,
-	struct cgn_err *err)
+void state_files_open(struct state_files *f, struct state_watch *s, const struct config *cfg)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf path = {.n = 0};
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {.n = 0};
 	const char *dir = cfg->cluster.state_dir;
 	cgn_buf_fmt(&path, "%s/%s.cordons", dir, s->cluster);
 	f->s = s;
-	CGN_TRY(statefile_open(s->loop, cgn_buf_z(&path), "cordons", &f->cordons, err));
+	f->cordons = statefile_open(s->loop, cgn_buf_z(&path), "cordons");
 	warn_unless_writable(dir);
 	warn_unless_own(s);
 	(void)cordons_read(f, &text);
 	cordons_take(f, s, cgn_buf_view(&text), cordon_add);
 	for (size_t d = 0; d < STATE_DOCUMENTS; d++)
-		CGN_TRY(document_open(f, dir, (enum state_document)d, err));
-	return CGN_OK;
+		document_open(f, dir, (enum state_document)d);
 }
 
 /* Another router held the place until now: take what it left. What cannot be read stays as it was. */

@@ -14,8 +14,7 @@ struct state_files {
 	} documents[STATE_DOCUMENTS];
 };
 /* Read all files. Logs a warning when they cannot be written, or are another router's. */
-CGN_RC state_files_open(struct state_files *f, struct state_watch *s, const struct config *cfg,
-	struct cgn_err *err);
+void state_files_open(struct state_files *f, struct state_watch *s, const struct config *cfg);
 void state_files_close(struct state_files *f);
 /* May this router write them? When the place was another router's until now, read them again first. */
 bool state_files_hold(struct state_files *f, struct state_watch *s, struct cgn_err *err);

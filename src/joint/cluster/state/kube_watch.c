@@ -419,14 +419,9 @@ static void write_send(struct kube_write *w)
 		write_over(w, &err);
 }
 
-static struct kube_write *write_new(struct state_watch *s, struct state_request *rq)
+static struct kube_write *write_new(struct state_request *rq)
 {
-	struct kube_write *w = calloc(1, sizeof *w);
-	if (w == NULL) {
-		(void)CGN_FAIL(&rq->err, NO_MEMORY, "no memory for a change");
-		state_request_ready(s, rq);
-		return NULL;
-	}
+	struct kube_write *w = CGN_NEW(struct kube_write);
 	w->rq = rq;
 	rq->call = w;
 	return w;
@@ -434,20 +429,20 @@ static struct kube_write *write_new(struct state_watch *s, struct state_request 
 
 static void kube_cordon(struct state_watch *s, struct state_request *rq)
 {
-	struct kube_write *w = write_new(s, rq);
+	(void)s;
+	struct kube_write *w = write_new(rq);
 	static const struct cgn_err large = {.code = CGN_INVALID,
 		.msg = "the node's id has too many characters that are no letters or digits"};
-	if (w != NULL && kube_cordon_key(rq->id, w->key))
+	if (kube_cordon_key(rq->id, w->key))
 		write_send(w);
-	else if (w != NULL)
+	else
 		write_over(w, &large);
 }
 
 static void kube_document(struct state_watch *s, struct state_request *rq)
 {
-	struct kube_write *w = write_new(s, rq);
-	if (w == NULL)
-		return;
+	(void)s;
+	struct kube_write *w = write_new(rq);
 	(void)cgn_str_copyz(w->key, sizeof w->key, cgn_str_of(state_document_name(rq->document)));
 	write_send(w);
 }
@@ -493,17 +488,14 @@ static void on_patience_over(struct cgn_timer *t)
 	state_members_recall(CGN_CONTAINER(t, struct kube_members, patience)->s);
 }
 
-static CGN_RC documents_name(struct state_watch *s, struct cgn_err *err)
+static void documents_name(struct state_watch *s)
 {
 	for (size_t d = 0; d < STATE_DOCUMENTS; d++) {
 		CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf where = {.n = 0};
 		cgn_buf_fmt(&where, "Secret %s/%s, key %s", members_of(s)->place.space, members_of(s)->secret,
 			state_document_name((enum state_document)d));
 		s->documents[d].where = cgn_str_dupz(cgn_buf_view(&where));
-		if (where.bad || s->documents[d].where == NULL)
-			return CGN_FAIL(err, NO_MEMORY, "no memory for the names of documents");
 	}
-	return CGN_OK;
 }
 
 static CGN_RC watches_open(struct state_watch *s, struct cgn_err *err)
@@ -529,10 +521,10 @@ static CGN_RC kube_open(struct state_watch *s, const struct config *cfg, struct 
 	cgn_timer_init(&own->patience, s->loop, on_patience_over);
 	cgn_timer_init(&own->expiry, s->loop, on_expiry);
 	roster_init(&own->slices.addresses);
-	CGN_TRY(state_members_open(s, cfg, false, err));
+	state_members_open(s, cfg, false);
 	CGN_TRY(kube_place_open(s->loop, cfg, &own->place, err));
 	(void)snprintf(own->secret, sizeof own->secret, "%s.state", own->place.cluster);
-	CGN_TRY(documents_name(s, err));
+	documents_name(s);
 	if (cfg->cluster.kubernetes_service != NULL)
 		CGN_TRY(kube_slices_open(&own->slices, &own->place, cfg->cluster.kubernetes_service,
 			on_address_gone, s, err));

@@ -46,13 +46,11 @@ static void on_leader_put(void *user, const struct etcd_result *r)
 /* Put the key if there is none: another router has it until its lease ends. */
 static void leader_claim(struct state_leader *l)
 {
-	struct cgn_err err;
 	int64_t lease = etcd_lease_id(l->lease);
 	l->renewed_at = cgn_loop_now(l->loop);
-	if (l->op == NULL && lease != 0 &&
-		!cgn_ok(etcd_put_if(l->etcd, cgn_str_of(l->key), 0, cgn_str_of(l->id), lease, on_leader_put,
-			l, &l->op, &err)))
-		cgn_log_limited(WARN, "state.leader_unclaimed", F_STR("why", err.msg));
+	if (l->op == NULL && lease != 0)
+		l->op = etcd_put_if(l->etcd, cgn_str_of(l->key), 0, cgn_str_of(l->id), lease, on_leader_put,
+			l);
 }
 
 static void on_leader_granted(void *user, int64_t lease)
@@ -90,7 +88,8 @@ static CGN_RC leader_connect(struct state_leader *l, const struct config *cfg, s
 	int more = snprintf(l->key + n, sizeof l->key - n, "autoscaler/leader");
 	CGN_MUST(more > 0 && (size_t)more < sizeof l->key - n);
 	CGN_TRY(state_etcd_new(l->loop, cfg, &l->etcd, err));
-	return etcd_lease_open(l->etcd, l->ttl, &leader_lease_ops, l, &l->lease, err);
+	l->lease = etcd_lease_open(l->etcd, l->ttl, &leader_lease_ops, l);
+	return CGN_OK;
 }
 
 static void on_kube_change(void *user, bool mine)

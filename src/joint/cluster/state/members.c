@@ -165,17 +165,15 @@ void state_members_recall(struct state_watch *s)
 
 /* ---- open and close ---- */
 
-CGN_RC state_members_open(struct state_watch *s, const struct config *cfg, bool nodes_only,
-	struct cgn_err *err)
+void state_members_open(struct state_watch *s, const struct config *cfg, bool nodes_only)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf path = {.n = 0};
 	struct state_members *m = &s->members;
 	cgn_buf_fmt(&path, "%s/%s.members", cfg->cluster.state_dir, s->cluster);
-	CGN_TRY(statefile_open(s->loop, cgn_buf_z(&path), "membership", &m->file, err));
+	m->file = statefile_open(s->loop, cgn_buf_z(&path), "membership");
 	m->s = s;
 	m->nodes_only = nodes_only;
 	cgn_timer_init(&m->timer, s->loop, members_write);
-	return CGN_OK;
 }
 
 void state_members_close(struct state_watch *s)

@@ -6,16 +6,13 @@
 #include "io/os/disk/disk.h"
 #include "joint/cluster/state/state_priv.h"
 
-CGN_RC state_place_open(struct state_place *p, const struct config *cfg, struct cgn_err *err)
+void state_place_open(struct state_place *p, const struct config *cfg)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf path = {.n = 0};
 	struct cgn_err why;
 	cgn_buf_fmt(&path, "%s/%s.lock", cfg->cluster.state_dir, cfg->cluster.name);
 	*p = (struct state_place){.fd = -1, .path = cgn_str_dupz(cgn_buf_view(&path))};
-	if (path.bad || p->path == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for the lock of the state");
 	(void)!cgn_ok(disk_mkdirs(cfg->cluster.state_dir, 0755, &why)); /* The writers log why it failed. */
-	return CGN_OK;
 }
 
 bool state_place_hold(struct state_place *p, struct cgn_err *err)

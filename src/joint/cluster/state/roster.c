@@ -38,9 +38,7 @@ struct roster_entry *roster_find(const struct roster *r, const char *id)
 struct roster_entry *roster_add(struct roster *r, const char *id)
 {
 	size_t n = strlen(id) + 1;
-	struct roster_entry *e = calloc(1, sizeof *e + n);
-	if (e == NULL)
-		return NULL;
+	struct roster_entry *e = cgn_zeroed(1, sizeof *e + n, CGN_HERE);
 	memcpy(e->id, id, n);
 	cgn_list_push(bucket_of(r, id), &e->link);
 	r->n++;

@@ -23,7 +23,7 @@ struct roster {
 void roster_init(struct roster *r);
 void roster_fini(struct roster *r);
 struct roster_entry *roster_find(const struct roster *r, const char *id); /* NULL */
-struct roster_entry *roster_add(struct roster *r, const char *id);        /* NULL: no memory */
+struct roster_entry *roster_add(struct roster *r, const char *id);
 void roster_drop(struct roster *r, struct roster_entry *e);
 /* Call |fn| for each entry. |fn| may drop the entry that it is given, and no other. */
 void roster_each(struct roster *r, void (*fn)(void *arg, struct roster_entry *e), void *arg);

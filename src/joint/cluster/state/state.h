@@ -74,7 +74,7 @@ struct state_watch_ops {
 };
 /* Watch the cluster. |cfg| is needed during the call only; |t|, |ops| and |user| until the watch is closed.
  * An unreachable etcd does not count as a failure. CGN_INVALID: the configuration lacks something; CGN_TLS:
- * certificates; CGN_NO_MEMORY. */
+ * certificates. */
 CGN_RC state_watch_open(struct cgn_loop *l, const struct config *cfg, struct telemetry *t,
 	const struct state_watch_ops *ops, void *user, struct state_watch **out, struct cgn_err *err);
 /* Requests under way are done with CGN_CANCELLED before this returns. */

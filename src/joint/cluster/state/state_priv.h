@@ -70,7 +70,7 @@ struct state_place {
 	int fd;     /* -1: not held */
 	char *path; /* owned */
 };
-CGN_RC state_place_open(struct state_place *p, const struct config *cfg, struct cgn_err *err);
+void state_place_open(struct state_place *p, const struct config *cfg);
 void state_place_close(struct state_place *p);
 /* May this router write? Try to take the lock if it is not held. False: |err| names the file and the process that holds
  * it. True without a lock where there can be none: a folder that is missing or read-only, a file system without locks. */
@@ -128,8 +128,7 @@ void state_written_end(struct state_watch *s);
 void state_request_ready(struct state_watch *s, struct state_request *rq);
 
 /* ---- members.c: the last membership in cluster.state_dir ---- */
-CGN_RC state_members_open(struct state_watch *s, const struct config *cfg, bool nodes_only,
-	struct cgn_err *err);
+void state_members_open(struct state_watch *s, const struct config *cfg, bool nodes_only);
 /* Write the file if it is due. Safe if it was not opened. */
 void state_members_close(struct state_watch *s);
 /* Use the file, unless the membership was heard. Once; later calls do nothing. A file that cannot be read is logged

@@ -41,18 +41,14 @@ CGN_RC state_node_seen(struct state_watch *s, const Cognitora__V1__Node *node, s
 	Cognitora__V1__Node *copy = same ? NULL : proto_node_dup(node);
 	if (!same && copy == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "no memory for node %s", node->id);
-	if (e == NULL) {
-		if (s->nodes.n >= STATE_MAX_NODES)
-			e = NULL;
-		else
-			e = roster_add(&s->nodes, node->id);
-		if (e == NULL) {
-			proto_node_free(&copy);
-			return CGN_FAIL(err, OVERLOADED,
-				"node %s is not taken: the cluster has %zu nodes, at most %d are kept",
-				node->id, s->nodes.n, STATE_MAX_NODES);
-		}
+	if (e == NULL && s->nodes.n >= STATE_MAX_NODES) {
+		proto_node_free(&copy);
+		return CGN_FAIL(err, OVERLOADED,
+			"node %s is not taken: the cluster has %zu nodes, at most %d are kept", node->id,
+			s->nodes.n, STATE_MAX_NODES);
 	}
+	if (e == NULL)
+		e = roster_add(&s->nodes, node->id);
 	e->marked = false;
 	entry_confirm(s, e);
 	*out = e;
@@ -84,8 +80,8 @@ void state_cordon_seen(struct state_watch *s, const char *id, bool on)
 		return;
 	if (!on)
 		roster_drop(&s->cordons, e);
-	else if (roster_add(&s->cordons, id) == NULL)
-		return; /* No memory: the node stays in use, as before the cordon. */
+	else
+		(void)roster_add(&s->cordons, id);
 	state_members_changed(s);
 	s->ops->on_cordon(s->user, id, on);
 }
@@ -321,7 +317,7 @@ void state_request_ready(struct state_watch *s, struct state_request *rq)
 	cgn_loop_defer(s->loop, &s->turn);
 }
 
-/* Return NULL if there is no memory. */
+/* Return NULL if there is no memory for a long text. */
 static struct state_request *request_new(struct state_watch *s, bool on, struct cgn_str text,
 	void (*done)(void *user, const struct cgn_err *err), void *user)
 {
@@ -342,8 +338,6 @@ CGN_RC state_cordon(struct state_watch *s, const char *id, bool cordoned,
 	if (!proto_node_id_ok(cgn_str_of(id)))
 		return CGN_FAIL(err, INVALID, "\"%.64s\" can't be a node's id", id);
 	struct state_request *rq = request_new(s, cordoned, (struct cgn_str){NULL, 0}, done, user);
-	if (rq == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for the mark of %s", id);
 	(void)cgn_str_copyz(rq->id, sizeof rq->id, cgn_str_of(id));
 	s->backend->cordon(s, rq);
 	return CGN_OK;
@@ -452,7 +446,7 @@ CGN_RC state_watch_open(struct cgn_loop *l, const struct config *cfg, struct tel
 	cgn_list_init(&s->requests);
 	cgn_hook_init(&s->turn, requests_turn);
 	cgn_timer_init(&s->first_turn, l, on_first_turn);
-	CGN_TRY(state_place_open(&s->place, cfg, err));
+	state_place_open(&s->place, cfg);
 	CGN_TRY(s->backend->open(s, cfg, err));
 	cgn_timer_set(&s->first_turn, 1);
 	*out = CGN_TAKE(&s);

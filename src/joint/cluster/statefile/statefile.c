@@ -53,25 +53,16 @@ static struct statefile_disk *disk_new(const char *path)
 	const char *slash = strrchr(path, '/');
 	(void)pthread_mutex_init(&d->lock, NULL);
 	atomic_init(&d->refs, 1);
-	d->path = strdup(path);
+	d->path = cgn_str_dupz(cgn_str_of(path));
 	d->folder = cgn_str_dupz((struct cgn_str){path, slash != NULL ? (size_t)(slash - path) : 0});
-	if (d->path != NULL && d->folder != NULL)
-		return d;
-	disk_unref(d);
-	return NULL;
+	return d;
 }
 
-CGN_RC statefile_open(struct cgn_loop *l, const char *path, const char *what, struct statefile **out,
-	struct cgn_err *err)
+struct statefile *statefile_open(struct cgn_loop *l, const char *path, const char *what)
 {
 	struct statefile *f = CGN_NEW(struct statefile);
 	*f = (struct statefile){.tag = STATEFILE_TAG, .loop = l, .what = what, .disk = disk_new(path)};
-	if (f->disk == NULL) {
-		free(f);
-		return CGN_FAIL(err, NO_MEMORY, "no memory for the file %s", path);
-	}
-	*out = f;
-	return CGN_OK;
+	return f;
 }
 
 bool statefile_read(const struct statefile *f, size_t limit, struct cgn_buf *out)
@@ -98,9 +89,9 @@ static bool path_set_aside(const char *path)
 		cgn_buf_fmt(&to, "%s.bad", path);
 		if (i > 0)
 			cgn_buf_fmt(&to, "-%u", i);
-		if (!to.bad && renameat2(AT_FDCWD, path, AT_FDCWD, cgn_buf_z(&to), RENAME_NOREPLACE) == 0)
+		if (renameat2(AT_FDCWD, path, AT_FDCWD, cgn_buf_z(&to), RENAME_NOREPLACE) == 0)
 			return true;
-		if (to.bad || errno != EEXIST)
+		if (errno != EEXIST)
 			break;
 	}
 	return false;
@@ -192,10 +183,7 @@ void statefile_change(struct statefile *f, const struct statefile_change *take)
 		.result = {.text = cgn_buf_view(&take->text)}};
 	atomic_fetch_add(&f->disk->refs, 1);
 	f->job = j;
-	if (!cgn_ok(cgn_loop_write(f->loop, job_run, job_done, j))) {
-		job_run(j);
-		job_done(j);
-	}
+	cgn_loop_write(f->loop, job_run, job_done, j);
 }
 
 void statefile_write(struct statefile *f, struct cgn_buf *take)

@@ -8,9 +8,8 @@
 #include "io/os/loop/loop.h"
 
 struct statefile;
-/* |what| names the content in the log, such as "budgets"; it is borrowed. NO_MEMORY. */
-CGN_RC statefile_open(struct cgn_loop *l, const char *path, const char *what, struct statefile **out,
-	struct cgn_err *err);
+/* |what| names the content in the log, such as "budgets"; it is borrowed. */
+struct statefile *statefile_open(struct cgn_loop *l, const char *path, const char *what);
 /* Append the file's content to |out|; false: there is no file, or it cannot be read, which is logged. */
 bool statefile_read(const struct statefile *f, size_t limit, struct cgn_buf *out);
 /* The content is not what it should be: rename the file to its name with ".bad" behind it (".bad-1" and so on if that is

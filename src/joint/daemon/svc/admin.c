@@ -359,11 +359,7 @@ static void on_request(struct http_exchange *x, const struct http_head *h, void 
 {
 	struct svc_admin *a = server_user;
 	CGN_LIVE(a, ADMIN_TAG);
-	struct svc_admin_call *q = calloc(1, sizeof *q);
-	if (q == NULL) {
-		http_exchange_abort(x, CGN_NO_MEMORY);
-		return;
-	}
+	struct svc_admin_call *q = CGN_NEW(struct svc_admin_call);
 	q->tag = ADMIN_REQ_TAG;
 	q->admin = a;
 	q->x = x;

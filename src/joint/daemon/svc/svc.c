@@ -475,7 +475,7 @@ static cgn_rc admin_open(struct svc *s, struct cgn_err *err)
 
 static cgn_rc svc_start(struct svc *s, struct cgn_err *err)
 {
-	CGN_TRY(telemetry_new(s->program->metrics, s->program->n_metrics, &s->telemetry, err));
+	s->telemetry = telemetry_new(s->program->metrics, s->program->n_metrics);
 	CGN_TRY(cgn_loop_new(&s->loop, err));
 	cgn_timer_init(&s->watchdog, s->loop, watchdog_fire);
 	cgn_timer_init(&s->drain, s->loop, drain_timed_out);

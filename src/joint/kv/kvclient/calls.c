@@ -167,11 +167,7 @@ static CGN_RC keys_call(struct kvclient *c, enum kvbulk_type type, const struct 
 			KVCLIENT_MAX_KEYS);
 	CGN_TRY(tenant_check(tenant, err));
 	CGN_TRY(call_new(c, type, done, user, &call, err));
-	call->infos = type == KVBULK_LOOKUP ? calloc(n, sizeof *call->infos) : NULL;
-	if (type == KVBULK_LOOKUP && call->infos == NULL) {
-		call_free(&call);
-		return CGN_FAIL(err, NO_MEMORY, "no memory for %zu answers", n);
-	}
+	call->infos = type == KVBULK_LOOKUP ? CGN_NEW_ARRAY(struct block_info, n) : NULL;
 	call->n_infos = n;
 	kvclient_leases_flush(c);
 	for (size_t at = 0, packet = 0; at < n; packet++) {
@@ -436,16 +432,14 @@ static void sum_done(void *arg)
 
 static void call_sum(struct kvclient_call *call, struct kvclient_lease *l)
 {
-	struct sum_job *j = l->info.size > SUM_AT_ONCE ? malloc(sizeof *j) : NULL;
-	if (j != NULL) {
-		*j = (struct sum_job){.call = call, .lease = l};
-		call->summing = j;
-		if (cgn_ok(cgn_loop_work(call->client->loop, sum_on_pool, sum_done, j)))
-			return;
-		call->summing = NULL;
-		free(j);
+	if (l->info.size <= SUM_AT_ONCE) {
+		call_on_sum(call, l, is_right(l));
+		return;
 	}
-	call_on_sum(call, l, is_right(l)); /* without the pool the sum is computed here */
+	struct sum_job *j = CGN_NEW(struct sum_job);
+	*j = (struct sum_job){.call = call, .lease = l};
+	call->summing = j;
+	cgn_loop_work(call->client->loop, sum_on_pool, sum_done, j);
 }
 
 static void got_value(struct kvclient_call *call, const struct kvbulk_msg *m, int fd)

@@ -186,17 +186,11 @@ static void client_on_timer(struct cgn_timer *t)
 }
 
 /* ---- create and free ---- */
-CGN_RC kvclient_new(struct cgn_loop *l, const struct kvclient_cfg *cfg, struct kvclient **out,
-	struct cgn_err *err)
+struct kvclient *kvclient_new(struct cgn_loop *l, const struct kvclient_cfg *cfg)
 {
-	struct kvclient *c = calloc(1, sizeof *c);
+	struct kvclient *c = CGN_NEW(struct kvclient);
 	size_t n = strlen(cfg->uds) + sizeof ".bulk";
-	char *path = malloc(n);
-	if (c == NULL || path == NULL) {
-		free(c);
-		free(path);
-		return CGN_FAIL(err, NO_MEMORY, "no memory for a client of the block store");
-	}
+	char *path = CGN_NEW_ARRAY(char, n);
 	(void)snprintf(path, n, "%s.bulk", cfg->uds);
 	*c = (struct kvclient){.tag = KVCLIENT_TAG,
 		.loop = l,
@@ -211,8 +205,7 @@ CGN_RC kvclient_new(struct cgn_loop *l, const struct kvclient_cfg *cfg, struct k
 	cgn_timer_init(&c->timer, l, client_on_timer);
 	cgn_timer_init(&c->deadline, l, kvclient_calls_on_deadline);
 	cgn_timer_set(&c->timer, 0); /* so on_state does not run before this function returns */
-	*out = c;
-	return CGN_OK;
+	return c;
 }
 
 static void client_release(struct cgn_grave *g)

@@ -26,16 +26,15 @@ struct kvclient_cfg {
 	void (*on_state)(void *user, bool ready, const struct cgn_err *why);
 	void *user;
 };
-CGN_RC kvclient_new(struct cgn_loop *l, const struct kvclient_cfg *cfg, struct kvclient **out,
-	struct cgn_err *err);
+struct kvclient *kvclient_new(struct cgn_loop *l, const struct kvclient_cfg *cfg);
 /* Free the client. Calls in flight get no callback. Leases stay readable until they are released. */
 void kvclient_free(struct kvclient **take);
 bool kvclient_ready(const struct kvclient *c);
 
 /* ---- calls ---- */
 /* Every call runs |done| once, unless it fails at once with CGN_UNAVAILABLE (not ready), CGN_OVERLOADED (too
- * many in flight), CGN_INVALID or CGN_NO_MEMORY. |*out| (|out| may be NULL) is valid until |done| runs; after
- * kvclient_call_cancel |done| does not run. */
+ * many in flight), CGN_INVALID or CGN_NO_MEMORY (for a value). |*out| (|out| may be NULL) is valid until |done|
+ * runs; after kvclient_call_cancel |done| does not run. */
 struct kvclient_call;
 struct kvclient_lease;
 struct kvclient_answer { /* borrowed for the time of |done| */

@@ -25,11 +25,7 @@ CGN_RC kvclient_map_new(int fd, uint64_t bytes, struct kvclient_map **out, struc
 	if (p == MAP_FAILED)
 		return CGN_FAIL(err, NO_MEMORY, "cannot map %llu bytes of the store: %s",
 			(unsigned long long)bytes, strerror(errno));
-	struct kvclient_map *m = malloc(sizeof *m);
-	if (m == NULL) {
-		(void)munmap(p, bytes);
-		return CGN_FAIL(err, NO_MEMORY, "no memory for a map");
-	}
+	struct kvclient_map *m = CGN_NEW(struct kvclient_map);
 	*m = (struct kvclient_map){.tag = KVCLIENT_MAP_TAG, .refs = 1, .p = p, .bytes = bytes};
 	*out = m;
 	return CGN_OK;
@@ -92,9 +88,8 @@ static CGN_RC lease_map(struct kvclient *c, const struct kvbulk_msg *m, int fd, 
 CGN_RC kvclient_lease_new(struct kvclient *c, const struct kvbulk_msg *m, int fd, struct kvclient_lease **out,
 	struct cgn_err *err)
 {
-	CGN_ON_EXIT(lease_free) struct kvclient_lease *l = calloc(1, sizeof *l + m->count * sizeof *l->iov);
-	if (l == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for a lease");
+	CGN_ON_EXIT(lease_free)
+	struct kvclient_lease *l = cgn_zeroed(1, sizeof *l + m->count * sizeof *l->iov, CGN_HERE);
 	*l = (struct kvclient_lease){.tag = KVCLIENT_LEASE_TAG,
 		.loop = c->loop,
 		.client = c,

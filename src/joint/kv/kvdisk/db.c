@@ -136,11 +136,8 @@ static CGN_RC open_rocks(struct db *d, bool make, struct cgn_err *err)
 
 CGN_RC db_open(const char *path, const struct db_cfg *cfg, bool make, struct db **out, struct cgn_err *err)
 {
-	struct db *d = calloc(1, sizeof *d);
-	if (d == NULL || (d->path = cgn_str_dupz(cgn_str_of(path))) == NULL) {
-		free(d);
-		return CGN_FAIL(err, NO_MEMORY, "no memory for a database");
-	}
+	struct db *d = CGN_NEW(struct db);
+	d->path = cgn_str_dupz(cgn_str_of(path));
 	(void)pthread_mutex_init(&d->lock, NULL);
 	(void)pthread_mutex_init(&d->writes, NULL);
 	d->cfg = *cfg;

@@ -327,14 +327,11 @@ static uint64_t usual_file_bytes(uint64_t budget)
 	return u64_clamp(floor_power(budget / 16), (uint64_t)1 << 20, most);
 }
 
-static CGN_RC kvdisk_new(const struct kvdisk_cfg *cfg, struct kvdisk **out, struct cgn_err *err)
+static struct kvdisk *kvdisk_new(const struct kvdisk_cfg *cfg)
 {
 	static const struct kvdisk_owner nobody;
-	struct kvdisk *d = calloc(1, sizeof *d);
-	if (d == NULL || (d->dir = cgn_str_dupz(cgn_str_of(cfg->dir))) == NULL) {
-		free(d);
-		return CGN_FAIL(err, NO_MEMORY, "no memory for the SSD tier");
-	}
+	struct kvdisk *d = CGN_NEW(struct kvdisk);
+	d->dir = cgn_str_dupz(cgn_str_of(cfg->dir));
 	d->tag = KVDISK_TAG;
 	d->lock_fd = d->index_lock_fd = -1;
 	d->asked = cfg->budget;
@@ -355,11 +352,10 @@ static CGN_RC kvdisk_new(const struct kvdisk_cfg *cfg, struct kvdisk **out, stru
 	for (size_t i = 0; i < KVDISK_STRIPES; i++)
 		(void)pthread_mutex_init(&d->stripes[i], NULL);
 	d->cache = rocksdb_cache_create_lru(CACHE_BYTES);
-	*out = d;
-	return CGN_OK;
+	return d;
 }
 
-static CGN_RC paths_make(struct kvdisk *d, const struct kvdisk_cfg *cfg, struct cgn_err *err)
+static void paths_make(struct kvdisk *d, const struct kvdisk_cfg *cfg)
 {
 	const char *at = cfg->index_dir != NULL ? cfg->index_dir : cfg->dir;
 	struct cgn_buf b = {0};
@@ -369,9 +365,6 @@ static CGN_RC paths_make(struct kvdisk *d, const struct kvdisk_cfg *cfg, struct 
 	cgn_buf_fmt(&b, "%s/small", cfg->dir);
 	d->small_path = cgn_str_dupz(cgn_str_of(cgn_buf_z(&b)));
 	cgn_buf_fini(&b);
-	return d->index_path != NULL && d->small_path != NULL
-		? CGN_OK
-		: CGN_FAIL(err, NO_MEMORY, "no memory for the SSD tier");
 }
 
 void kvdisk_tell_aside(struct kvdisk *d, const char *from, const char *to, const char *why)
@@ -386,7 +379,7 @@ static CGN_RC kvdisk_open_parts(struct kvdisk *d, const struct kvdisk_cfg *cfg, 
 {
 	struct dir slab, index = {0};
 	bool apart = cfg->index_dir != NULL && strcmp(cfg->index_dir, cfg->dir) != 0;
-	CGN_TRY(paths_make(d, cfg, err));
+	paths_make(d, cfg);
 	CGN_TRY(dir_open(cfg->dir, "slab", &d->store, &slab, &d->lock_fd, err));
 	how->made = slab.made;
 	if (slab.lost) {
@@ -406,12 +399,11 @@ static CGN_RC kvdisk_open_parts(struct kvdisk *d, const struct kvdisk_cfg *cfg, 
 CGN_RC kvdisk_open(const struct kvdisk_cfg *cfg, struct kvdisk **out, struct kvdisk_opening *how,
 	struct cgn_err *err)
 {
-	struct kvdisk *d = NULL;
 	*how = (struct kvdisk_opening){0};
 	if (cfg->budget < KVDISK_MIN_BUDGET)
 		return CGN_FAIL(err, INVALID, "an SSD tier of %llu bytes: at least %llu",
 			(unsigned long long)cfg->budget, (unsigned long long)KVDISK_MIN_BUDGET);
-	CGN_TRY(kvdisk_new(cfg, &d, err));
+	struct kvdisk *d = kvdisk_new(cfg);
 	cgn_rc rc = kvdisk_open_parts(d, cfg, how, err);
 	if (!cgn_ok(rc))
 		kvdisk_close(&d);

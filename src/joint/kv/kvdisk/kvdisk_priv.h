@@ -94,8 +94,7 @@ struct file *file_find(struct kvdisk *d, uint32_t id, bool small);
 void file_unref(struct kvdisk *d, struct file **take);
 void file_free(struct file *f); /* the file is in no table any more */
 /* Add a file to the table. |*out| is borrowed. */
-CGN_RC file_add(struct kvdisk *d, uint32_t id, bool small, int fd, uint64_t bytes, struct file **out,
-	struct cgn_err *err);
+struct file *file_add(struct kvdisk *d, uint32_t id, bool small, int fd, uint64_t bytes);
 /* Create a slab file. CGN_OVERLOADED: the file system is full. */
 CGN_RC slab_make(struct kvdisk *d, struct file **out, struct cgn_err *err);
 /* Open an existing slab file. CGN_INVALID: it belongs to another store, or cannot be opened at all. */

@@ -67,7 +67,7 @@ static CGN_RC log_begin_file(struct kvdisk *d, bool small, struct cgn_err *err)
 	struct file *f = NULL;
 	uint64_t bytes = small ? d->small_file_bytes : d->file_bytes;
 	if (small)
-		CGN_TRY(file_add(d, d->next_file, true, -1, bytes, &f, err));
+		f = file_add(d, d->next_file, true, -1, bytes);
 	else
 		CGN_TRY(slab_make(d, &f, err));
 	(void)pthread_mutex_lock(&d->files_lock);

@@ -9,8 +9,8 @@ void removal_add(struct kvdisk *d, const struct block_key *k, uint64_t seq)
 {
 	(void)pthread_mutex_lock(&d->removals.lock);
 	if (d->removals.list == NULL)
-		d->removals.list = calloc(KVDISK_REMOVALS, sizeof *d->removals.list);
-	if (d->removals.list != NULL && d->removals.n < KVDISK_REMOVALS)
+		d->removals.list = CGN_NEW_ARRAY(struct removal, KVDISK_REMOVALS);
+	if (d->removals.n < KVDISK_REMOVALS)
 		d->removals.list[d->removals.n++] = (struct removal){*k, seq};
 	else
 		atomic_fetch_add(&d->counts.failed, 1);

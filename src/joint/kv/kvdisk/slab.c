@@ -81,39 +81,22 @@ void file_free(struct file *f)
 	free(f);
 }
 
-CGN_RC file_add(struct kvdisk *d, uint32_t id, bool small, int fd, uint64_t bytes, struct file **out,
-	struct cgn_err *err)
+struct file *file_add(struct kvdisk *d, uint32_t id, bool small, int fd, uint64_t bytes)
 {
-	struct file *f = calloc(1, sizeof *f);
+	struct file *f = CGN_NEW(struct file);
+	*f = (struct file){.id = id, .small = small, .fd = fd, .direct = -1, .bytes = bytes, .refs = 1};
 	(void)pthread_mutex_lock(&d->files_lock);
-	if (f != NULL && d->n_files == d->cap_files) {
-		size_t cap = d->cap_files > 0 ? 2 * d->cap_files : 64;
-		struct file **more = realloc(d->files, cap * sizeof *more);
-		if (more != NULL) {
-			d->files = more;
-			d->cap_files = cap;
-		}
+	if (d->n_files == d->cap_files) {
+		d->cap_files = d->cap_files > 0 ? 2 * d->cap_files : 64;
+		d->files = CGN_GROWN(d->files, d->cap_files);
 	}
-	bool fits = f != NULL && d->n_files < d->cap_files;
-	if (fits) {
-		*f = (struct file){.id = id,
-			.small = small,
-			.fd = fd,
-			.direct = -1,
-			.bytes = bytes,
-			.refs = 1};
-		size_t at = file_slot(d, id);
-		memmove(&d->files[at + 1], &d->files[at], (d->n_files - at) * sizeof *d->files);
-		d->files[at] = f;
-		d->n_files++;
-		d->next_file = id >= d->next_file ? id + 1 : d->next_file;
-		*out = f;
-	}
+	size_t at = file_slot(d, id);
+	memmove(&d->files[at + 1], &d->files[at], (d->n_files - at) * sizeof *d->files);
+	d->files[at] = f;
+	d->n_files++;
+	d->next_file = id >= d->next_file ? id + 1 : d->next_file;
 	(void)pthread_mutex_unlock(&d->files_lock);
-	if (fits)
-		return CGN_OK;
-	free(f);
-	return CGN_FAIL(err, NO_MEMORY, "no memory for a slab file's entry");
+	return f;
 }
 
 void file_give_up(struct kvdisk *d, struct file *f)
@@ -371,13 +354,12 @@ CGN_RC slab_make(struct kvdisk *d, struct file **out, struct cgn_err *err)
 	if (fd < 0)
 		return fail_errno(err, "make", d, id, errno);
 	cgn_rc rc = fill_head(d, id, fd, err);
-	if (cgn_ok(rc))
-		rc = file_add(d, id, false, fd, d->file_bytes, out, err);
 	if (!cgn_ok(rc)) {
 		(void)unlink(path);
 		close(fd);
 		return rc;
 	}
+	*out = file_add(d, id, false, fd, d->file_bytes);
 	(*out)->used = KVDISK_UNIT;
 	(*out)->direct = open(path, O_RDONLY | O_DIRECT | O_CLOEXEC);
 	return CGN_OK;
@@ -413,7 +395,6 @@ CGN_RC slab_load(struct kvdisk *d, uint32_t id, struct cgn_err *err)
 {
 	char path[PATH_MAX];
 	struct stat st;
-	struct file *f = NULL;
 	CGN_TRY(slab_path(d, id, path, err));
 	int fd = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK);
 	if (fd < 0) {
@@ -426,12 +407,11 @@ CGN_RC slab_load(struct kvdisk *d, uint32_t id, struct cgn_err *err)
 		rc = fail_errno(err, "look at", d, id, errno);
 	else if (!S_ISREG(st.st_mode) || slab_is_foreign(d, id, fd))
 		rc = CGN_FAIL(err, INVALID, "it is not a slab file of this store");
-	else
-		rc = file_add(d, id, false, fd, (uint64_t)st.st_size, &f, err);
 	if (!cgn_ok(rc)) {
 		close(fd);
 		return rc;
 	}
+	struct file *f = file_add(d, id, false, fd, (uint64_t)st.st_size);
 	f->used = KVDISK_UNIT;
 	f->direct = open(path, O_RDONLY | O_DIRECT | O_CLOEXEC);
 	return CGN_OK;

@@ -109,12 +109,7 @@ CGN_RC kvpeer_fetch(struct kvpeer *kp, const struct block_key *k, const struct k
 		g = kvpeer_get_new(kp, k, ask);
 	else
 		g->sites |= ask->sites;
-	struct kvpeer_fetch *f = g != NULL ? fetch_new(g, ask, done, user) : NULL;
-	if (f == NULL) {
-		if (fresh && g != NULL)
-			kvpeer_get_close(g);
-		return CGN_FAIL(err, NO_MEMORY, "no memory for a fetch");
-	}
+	struct kvpeer_fetch *f = fetch_new(g, ask, done, user);
 	if (fresh && !kvpeer_attempt_next(g)) {
 		struct cgn_err why = g->why;
 		metric_observe(METRIC_OF(kp->telemetry, KV_PEER_FETCH, fetch_outcome(why.code)), 0);

@@ -125,10 +125,8 @@ static void get_on_read(void *user, struct kvstore_block **take, const struct cg
 /* Another writer put the block meanwhile, so the value of the store counts. */
 static void get_read_back(struct kvpeer_get *g)
 {
-	struct cgn_err err;
 	get_move(g, GET_READING);
-	if (!cgn_ok(kvstore_get(g->kp->store, g->kp->loop, &g->key, get_on_read, g, &g->read, &err)))
-		kvpeer_get_finish(g, NULL, &err);
+	g->read = kvstore_get(g->kp->store, g->kp->loop, &g->key, get_on_read, g);
 }
 
 static void get_committed(struct kvpeer_get *g, const struct cgn_err *why)
@@ -220,9 +218,11 @@ void kvpeer_get_complete(struct kvpeer_get *g)
 	cgn_timer_cancel(&g->timer);
 	g->keep = kvfetch_keep(g->kp->ram_budget, g->used_before, g->size, get_demand(g));
 	get_move(g, GET_COMMITTING);
-	g->on_pool = g->size > ON_THE_POOL && cgn_ok(cgn_loop_work(g->kp->loop, commit_work, commit_done, g));
-	if (g->on_pool)
-		return;
-	commit_work(g);
-	get_on_committed(g, &g->committed);
+	g->on_pool = g->size > ON_THE_POOL;
+	if (g->on_pool) {
+		cgn_loop_work(g->kp->loop, commit_work, commit_done, g);
+	} else {
+		commit_work(g);
+		get_on_committed(g, &g->committed);
+	}
 }

@@ -31,18 +31,14 @@ static void hear_leave_alone(struct kvpeer_peer *p, const char *why)
 /* A peer that is known by its address alone is placed where it says that it is. */
 static void hear_take_names(struct kvpeer_peer *p, const struct kvframe_who *w)
 {
-	char *rack = kvpeer_text(w->rack), *region = kvpeer_text(w->region);
-	if (p->by_hand && rack != NULL && region != NULL) {
+	if (p->by_hand) {
 		free(p->rack);
 		free(p->region);
-		p->rack = rack;
-		p->region = region;
-		rack = region = NULL;
+		p->rack = kvpeer_text(w->rack);
+		p->region = kvpeer_text(w->region);
 	}
-	free(rack);
-	free(region);
 	char *name = kvpeer_text(w->node);
-	p->name = name != NULL ? kvpeer_name(p->kp, name) : NULL;
+	p->name = kvpeer_name(p->kp, name);
 	free(name);
 	kvpeer_place(p);
 }

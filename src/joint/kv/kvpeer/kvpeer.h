@@ -108,8 +108,7 @@ struct kvpeer_ask {
  * is CGN_NOT_FOUND (no peer has it, or recomputing is faster), CGN_OVERLOADED (the peers that have it are
  * busy, or this store has no room), CGN_DEADLINE, CGN_UNAVAILABLE (peers failed) or CGN_STORAGE (the value
  * was damaged). The block stays in the store when kvfetch_keep says so. Callers of the same block share one
- * fetch. Fails at once with CGN_NOT_FOUND, CGN_OVERLOADED (too many), CGN_UNAVAILABLE (draining) or
- * CGN_NO_MEMORY. */
+ * fetch. Fails at once with CGN_NOT_FOUND, CGN_OVERLOADED (too many) or CGN_UNAVAILABLE (draining). */
 struct kvpeer_fetch;
 typedef kvstore_read_done kvpeer_fetch_done;
 CGN_RC kvpeer_fetch(struct kvpeer *kp, const struct block_key *k, const struct kvpeer_ask *ask,

@@ -152,7 +152,7 @@ void kvpeer_peer_move(struct kvpeer_peer *p, enum peer_state to);
 void kvpeer_place(struct kvpeer_peer *p); /* Compute the distance from rack and region. */
 char *kvpeer_text(struct cgn_str s);
 const char *kvpeer_name(struct kvpeer *kp,
-	const char *z); /* Return the interned copy of |z|; NULL: no memory, or KVPEER_MAX_NAMES. */
+	const char *z); /* Return the interned copy of |z|; NULL: KVPEER_MAX_NAMES. */
 void kvpeer_guest_is(struct kvpeer_guest *g, struct cgn_str name);
 /* Free |kp| after the turn in which it was closed, once QUIC returned the last borrowed value. */
 void kvpeer_release(struct kvpeer *kp);

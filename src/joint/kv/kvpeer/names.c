@@ -27,9 +27,9 @@ const char *kvpeer_name(struct kvpeer *kp, const char *z)
 		if (strcmp(n->z, z) == 0)
 			return n->z;
 	size_t bytes = strlen(z) + 1;
-	struct kvpeer_name *n = kp->n_names < KVPEER_MAX_NAMES ? malloc(sizeof *n + bytes) : NULL;
-	if (n == NULL)
+	if (kp->n_names == KVPEER_MAX_NAMES)
 		return NULL;
+	struct kvpeer_name *n = cgn_zeroed(1, sizeof *n + bytes, CGN_HERE);
 	memcpy(n->z, z, bytes);
 	n->next = kp->names;
 	kp->names = n;
@@ -52,7 +52,7 @@ void kvpeer_place(struct kvpeer_peer *p)
 void kvpeer_guest_is(struct kvpeer_guest *g, struct cgn_str name)
 {
 	char *z = kvpeer_text(name);
-	g->name = z != NULL ? kvpeer_name(g->kp, z) : NULL;
+	g->name = kvpeer_name(g->kp, z);
 	free(z);
 }
 

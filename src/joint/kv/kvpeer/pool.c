@@ -150,21 +150,21 @@ static bool slot_is_free(const struct kvpeer *kp, unsigned slot)
 static struct kvpeer_peer *peer_add(struct kvpeer *kp, struct kvpeer_site *s, const char *id,
 	const char *address, bool by_hand)
 {
-	struct kvpeer_peer *p = kp->n_peers < KVPEER_MAX ? calloc(1, sizeof *p) : NULL;
-	if (p == NULL) {
+	if (kp->n_peers == KVPEER_MAX) {
 		if (!kp->full_said)
 			cgn_log_limited(WARN, "kvpeer.ignored", F_STR("peer", id),
 				F_U64("peers", kp->n_peers), F_U64("most", KVPEER_MAX));
 		kp->full_said = true;
 		return NULL;
 	}
+	struct kvpeer_peer *p = CGN_NEW(struct kvpeer_peer);
 	*p = (struct kvpeer_peer){.tag = KVPEER_PEER_TAG,
 		.kp = kp,
 		.site = s,
 		.by_hand = by_hand,
 		.index_id = NO_INDEX_ID,
-		.id = strdup(id),
-		.address = strdup(address),
+		.id = cgn_str_dupz(cgn_str_of(id)),
+		.address = cgn_str_dupz(cgn_str_of(address)),
 		.backoff = {.first = 50 * CGN_MSEC, .last = 5 * CGN_SEC}};
 	while (!slot_is_free(kp, p->slot))
 		p->slot++;
@@ -178,9 +178,7 @@ static struct kvpeer_peer *peer_add(struct kvpeer *kp, struct kvpeer_site *s, co
 
 static void text_set(char **to, const char *z)
 {
-	char *copy = strdup(z != NULL ? z : "");
-	if (copy == NULL)
-		return;
+	char *copy = cgn_str_dupz(cgn_str_of(z));
 	free(*to);
 	*to = copy;
 }
@@ -197,10 +195,6 @@ static void member_set(struct kvpeer *kp, struct kvpeer_site *s, const char *id,
 	text_set(&p->address, address);
 	text_set(&p->rack, rack);
 	text_set(&p->region, region);
-	if (p->id == NULL || p->address == NULL || p->rack == NULL || p->region == NULL) {
-		peer_drop(p);
-		return;
-	}
 	kvpeer_place(p);
 	const struct cgn_err why = {.code = CGN_UNAVAILABLE, .msg = "its address changed"};
 	if (moved)
@@ -294,10 +288,9 @@ static void guest_on_accept(void *user, struct quic_conn *c)
 		quic_conn_close(c, KVPEER_CODE_FORBIDDEN, err.msg);
 		return;
 	}
-	struct kvpeer_guest *g =
-		kp->n_guests < KVPEER_MAX_GUESTS && !kp->draining ? calloc(1, sizeof *g) : NULL;
-	if (g == NULL)
+	if (kp->n_guests == KVPEER_MAX_GUESTS || kp->draining)
 		return; /* not taken: QUIC closes it */
+	struct kvpeer_guest *g = CGN_NEW(struct kvpeer_guest);
 	*g = (struct kvpeer_guest){.tag = KVPEER_GUEST_TAG, .kp = kp, .site = s, .conn = c};
 	cgn_list_init(&g->serves);
 	cgn_list_push(&kp->guests, &g->link);
@@ -342,9 +335,7 @@ static CGN_RC pool_open_index(struct kvpeer *kp, const struct kvpeer_cfg *cfg, s
 	struct kvindex_cfg index = {.max_bytes = cfg->index_bytes, .max_readers = cfg->readers};
 	cgn_random(&index.seed, sizeof index.seed);
 	CGN_TRY(kvindex_new(&index, &kp->index, err));
-	kp->readers = calloc(cfg->readers, sizeof *kp->readers);
-	if (kp->readers == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for readers of the index of peers");
+	kp->readers = CGN_NEW_ARRAY(struct kvpeer_reader, cfg->readers);
 	for (; kp->n_readers < cfg->readers; kp->n_readers++)
 		CGN_TRY(kvindex_reader_new(kp->index, &kp->readers[kp->n_readers].reader, err));
 	return CGN_OK;
@@ -380,8 +371,6 @@ CGN_RC kvpeer_open(struct cgn_loop *l, const struct kvpeer_cfg *cfg, struct kvpe
 {
 	CGN_ON_EXIT(kvpeer_close) struct kvpeer *kp = CGN_NEW(struct kvpeer);
 	pool_init(kp, l, cfg);
-	if (kp->node == NULL || kp->rack == NULL || kp->region == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for peers");
 	CGN_TRY(pool_open_index(kp, cfg, err));
 	CGN_TRY(kvpeer_sites_open(kp, cfg, guest_on_accept, err));
 	cgn_timer_set(&kp->sweep, SWEEP_EVERY);

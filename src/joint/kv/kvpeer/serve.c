@@ -234,16 +234,14 @@ static void serve_on_read(void *user, struct kvstore_block **take, const struct 
  * again. */
 static void serve_load(struct kvpeer_serve *v)
 {
-	struct cgn_err err;
 	serve_move(v, SERVE_LOADING);
 	v->moved_at = cgn_loop_now(v->kp->loop);
 	cgn_timer_set(&v->timer, LOOK);
 	v->block = kvstore_get_ram(v->kp->store, &v->rq.key, true);
 	if (v->block != NULL)
 		serve_send_value(v);
-	else if (!cgn_ok(kvstore_get(v->kp->store, v->kp->loop, &v->rq.key, serve_on_read, v, &v->read,
-			 &err)))
-		serve_refuse(v, err.code == CGN_NOT_FOUND ? KVFRAME_NOT_FOUND : KVFRAME_FAILED, 0);
+	else
+		v->read = kvstore_get(v->kp->store, v->kp->loop, &v->rq.key, serve_on_read, v);
 }
 
 static void serve_on_fetch(struct kvpeer_serve *v)
@@ -324,9 +322,7 @@ static const struct quic_stream_ops serve_ops = {.on_data = serve_on_data,
 
 void kvpeer_serve(struct kvpeer_guest *g, struct quic_stream *s)
 {
-	struct kvpeer_serve *v = calloc(1, sizeof *v);
-	if (v == NULL)
-		return; /* not taken: QUIC cancels it */
+	struct kvpeer_serve *v = CGN_NEW(struct kvpeer_serve);
 	*v = (struct kvpeer_serve){.tag = KVPEER_SERVE_TAG,
 		.guest = g,
 		.kp = g->kp,

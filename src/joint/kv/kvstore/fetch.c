@@ -209,7 +209,8 @@ static void *fetch_thread(void *arg)
 static bool fetch_join(struct kvstore_fetches *f, struct kvstore_read *r)
 {
 	struct fetch **at = fetch_find(f, &r->key);
-	if (*at == NULL && !f->stop && f->n < KVSTORE_SSD_FETCHES && (*at = calloc(1, sizeof **at)) != NULL) {
+	if (*at == NULL && !f->stop && f->n < KVSTORE_SSD_FETCHES) {
+		*at = CGN_NEW(struct fetch);
 		(*at)->key = r->key;
 		cgn_list_push(&f->waiting, &(*at)->waiting);
 		f->n++;

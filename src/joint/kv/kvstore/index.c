@@ -68,14 +68,11 @@ uint32_t kvstore_index_place(const struct kvstore_shard *sh, uint32_t place, uin
 }
 
 /* ---- blocks ---- */
-CGN_RC kvstore_shard_init(struct kvstore_shard *sh, struct cgn_err *err)
+void kvstore_shard_init(struct kvstore_shard *sh)
 {
 	(void)pthread_mutex_init(&sh->lock, NULL);
-	sh->segment[0] = calloc(KVSTORE_SEGMENT_0, sizeof **sh->segment);
-	if (sh->segment[0] == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for the index of blocks");
+	sh->segment[0] = CGN_NEW_ARRAY(uint32_t, KVSTORE_SEGMENT_0);
 	sh->n_buckets = KVSTORE_SEGMENT_0;
-	return CGN_OK;
 }
 
 void kvstore_shard_fini(struct kvstore_shard *sh)

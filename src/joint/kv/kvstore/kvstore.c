@@ -21,7 +21,7 @@ static void init_locks(struct kvstore *s)
 static CGN_RC init_parts(struct kvstore *s, const struct kvstore_cfg *cfg, struct cgn_err *err)
 {
 	for (size_t i = 0; i < KVSTORE_SHARDS; i++)
-		CGN_TRY(kvstore_shard_init(&s->shard[i], err));
+		kvstore_shard_init(&s->shard[i]);
 	return pages_new(cfg->ram_bytes, &s->pages, err);
 }
 

@@ -108,12 +108,12 @@ int kvstore_arena(const struct kvstore *s, uint64_t *bytes);
 struct kvstore_block *kvstore_get_ram(struct kvstore *s, const struct block_key *k, bool verify);
 /* Read a value from any tier, after kvstore_get_ram returned NULL: the miss in RAM is not counted again.
  * |done| runs on |l|, never inline, and owns |*take|. NULL: |why| is CGN_NOT_FOUND, CGN_STORAGE,
- * CGN_OVERLOADED, or CGN_TOO_LARGE (put when the RAM tier was larger). |*out| is valid until |done| runs or
+ * CGN_OVERLOADED, or CGN_TOO_LARGE (put when the RAM tier was larger). The read is valid until |done| runs or
  * until kvstore_read_cancel, after which |done| does not run. */
 struct kvstore_read;
 typedef void (*kvstore_read_done)(void *user, struct kvstore_block **take, const struct cgn_err *why);
-CGN_RC kvstore_get(struct kvstore *s, struct cgn_loop *l, const struct block_key *k, kvstore_read_done done,
-	void *user, struct kvstore_read **out, struct cgn_err *err);
+struct kvstore_read *kvstore_get(struct kvstore *s, struct cgn_loop *l, const struct block_key *k,
+	kvstore_read_done done, void *user);
 void kvstore_read_cancel(
 	struct kvstore_read **take); /* on |l|, which must live until the tier below answered */
 /* Wait until every cancelled read is over, and start no further read from SSD. Call before the first of their

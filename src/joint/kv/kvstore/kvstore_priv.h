@@ -114,7 +114,7 @@ static inline struct kvstore_block *kvstore_block_at(const struct kvstore *s, ui
 {
 	return id == KVSTORE_NONE ? NULL : &kvstore_cell_at(s, id)->block;
 }
-CGN_RC kvstore_shard_init(struct kvstore_shard *sh, struct cgn_err *err);
+void kvstore_shard_init(struct kvstore_shard *sh);
 void kvstore_shard_fini(struct kvstore_shard *sh);
 uint64_t kvstore_shard_bytes(const struct kvstore_shard *sh);
 struct kvstore_block *kvstore_index_find(struct kvstore *s, struct kvstore_shard *sh,

@@ -43,9 +43,7 @@ static CGN_RC label_add(struct kvstore *s, uint16_t *at, struct cgn_str model, s
 		return CGN_FAIL(err, OVERLOADED,
 			"blocks of %u pairs of a model and a tenant are held: no room for one more",
 			KVSTORE_LABELS - 1);
-	struct kvstore_label *row = malloc(sizeof *row + model.n + tenant.n);
-	if (row == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for the names of a model and a tenant");
+	struct kvstore_label *row = cgn_zeroed(1, sizeof *row + model.n + tenant.n, CGN_HERE);
 	*row = (struct kvstore_label){.id = m->n_free > 0 ? m->free[--m->n_free] : (uint16_t)m->top++,
 		.n_model = (uint16_t)model.n,
 		.n_tenant = (uint16_t)tenant.n,

@@ -67,17 +67,14 @@ static void read_start(struct cgn_loop *l, struct cgn_post *p)
 	kvstore_read_finish(r);
 }
 
-CGN_RC kvstore_get(struct kvstore *s, struct cgn_loop *l, const struct block_key *k, kvstore_read_done done,
-	void *user, struct kvstore_read **out, struct cgn_err *err)
+struct kvstore_read *kvstore_get(struct kvstore *s, struct cgn_loop *l, const struct block_key *k,
+	kvstore_read_done done, void *user)
 {
 	CGN_LIVE(s, KVSTORE_TAG);
-	struct kvstore_read *r = calloc(1, sizeof *r);
-	if (r == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for a read");
+	struct kvstore_read *r = CGN_NEW(struct kvstore_read);
 	*r = (struct kvstore_read){.store = s, .loop = l, .key = *k, .done = done, .user = user};
-	*out = r;
 	cgn_loop_post(l, &r->post, read_start);
-	return CGN_OK;
+	return r;
 }
 
 void kvstore_read_cancel(struct kvstore_read **take)

@@ -94,11 +94,9 @@ static void entry_want(struct slot_entries *e, uint64_t id)
 {
 	if (e->n_wanted == e->cap_wanted) {
 		size_t cap = e->cap_wanted > 0 ? 2 * e->cap_wanted : 64;
-		uint64_t *more =
-			cap <= SLOT_DIRECTORY_MAX_STATES ? realloc(e->wanted, cap * sizeof *more) : NULL;
-		if (more == NULL)
+		if (cap > SLOT_DIRECTORY_MAX_STATES)
 			return;
-		e->wanted = more;
+		e->wanted = CGN_GROWN(e->wanted, cap);
 		e->cap_wanted = cap;
 	}
 	e->wanted[e->n_wanted++] = id;
@@ -127,13 +125,10 @@ void slot_entries_changed(struct slotmgr *m, const struct block_change *changes,
 	entry_fetch_more(m);
 }
 
-CGN_RC slot_entries_open(struct slotmgr *m, struct cgn_err *err)
+void slot_entries_open(struct slotmgr *m)
 {
-	m->entries.words = malloc(SLOT_ENTRY_MAX_BYTES);
-	if (m->entries.words == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for the slots of engine %s", m->name);
+	m->entries.words = cgn_zeroed(1, SLOT_ENTRY_MAX_BYTES, CGN_HERE);
 	m->entries.directory = slot_directory_new(on_directory_changed, m);
-	return CGN_OK;
 }
 
 void slot_entries_close(struct slotmgr *m)

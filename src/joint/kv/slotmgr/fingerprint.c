@@ -84,18 +84,16 @@ static struct weights_sum *weights_find(struct weights_sum kept[WEIGHTS_KEPT], c
 static int weights_read(int fd, struct weights_sum *file)
 {
 	XXH3_state_t *state = XXH3_createState();
-	void *bytes = malloc(READ_BYTES);
-	ssize_t n = -1;
-	int failed = ENOMEM;
-	if (state != NULL && bytes != NULL) {
-		(void)XXH3_128bits_reset(state);
-		while ((n = read(fd, bytes, READ_BYTES)) > 0)
-			(void)XXH3_128bits_update(state, bytes, (size_t)n);
-		failed = n == 0 ? 0 : errno;
-		XXH128_canonical_t sum;
-		XXH128_canonicalFromHash(&sum, XXH3_128bits_digest(state));
-		memcpy(file->sum, &sum, sizeof file->sum);
-	}
+	char *bytes = CGN_NEW_ARRAY(char, READ_BYTES);
+	ssize_t n;
+	XXH128_canonical_t sum;
+	CGN_MUST(state != NULL);
+	(void)XXH3_128bits_reset(state);
+	while ((n = read(fd, bytes, READ_BYTES)) > 0)
+		(void)XXH3_128bits_update(state, bytes, (size_t)n);
+	int failed = n == 0 ? 0 : errno;
+	XXH128_canonicalFromHash(&sum, XXH3_128bits_digest(state));
+	memcpy(file->sum, &sum, sizeof file->sum);
 	free(bytes);
 	(void)XXH3_freeState(state);
 	return failed;
@@ -194,11 +192,10 @@ static void parts_put_environment(struct fingerprint_job *p)
 	size_t n = 0, most = 0;
 	while (environ[most] != NULL)
 		most++;
-	const char **ours = malloc((most + 1) * sizeof *ours);
-	for (size_t i = 0; ours != NULL && i < most; i++)
+	const char **ours = CGN_NEW_ARRAY(const char *, most);
+	for (size_t i = 0; i < most; i++)
 		if (slot_options_in_env(environ[i]))
 			ours[n++] = environ[i];
-	p->parts.bad |= ours == NULL;
 	if (n > 0)
 		qsort(ours, n, sizeof *ours, compare_text);
 	for (size_t i = 0; i < n; i++)
@@ -305,8 +302,10 @@ static void on_adapters(void *user, const struct webask_answer *r)
 	}
 	cgn_buf_str(&p->parts, cgn_buf_view(&m->fingerprint.adapters));
 	parts_put_launch(p);
-	p->on_pool = !p->parts.bad && cgn_ok(cgn_loop_work(m->loop, weights_sum_work, on_weights_summed, p));
-	if (!p->on_pool)
+	p->on_pool = !p->parts.bad;
+	if (p->on_pool)
+		cgn_loop_work(m->loop, weights_sum_work, on_weights_summed, p);
+	else
 		job_retry(p, "the engine's fingerprint can't be computed", r, "no memory");
 }
 
@@ -364,9 +363,9 @@ void fingerprint_start(struct slotmgr *m,
 	void (*known)(struct slotmgr *m, const struct digest *fingerprint, uint32_t n_slots,
 		const char *build))
 {
-	struct fingerprint_job *p = m->fingerprint.job == NULL ? calloc(1, sizeof *p) : NULL;
-	if (p == NULL)
+	if (m->fingerprint.job != NULL)
 		return;
+	struct fingerprint_job *p = CGN_NEW(struct fingerprint_job);
 	p->mgr = m;
 	p->known = known;
 	memcpy(p->kept, m->fingerprint.kept, sizeof p->kept);

@@ -114,20 +114,14 @@ static void on_sweep_timer(struct cgn_timer *t)
 {
 	struct slotmgr *m = CGN_CONTAINER(t, struct slotmgr, folder.sweep_timer);
 	CGN_LIVE(m, SLOTMGR_TAG);
-	struct slot_folder_sweep *w = malloc(sizeof *w);
-	if (w != NULL)
-		*w = (struct slot_folder_sweep){.mgr = m,
-			.dir = fcntl(m->folder.lock, F_DUPFD_CLOEXEC, 0),
-			.oldest = oldest_number(m)};
-	if (w != NULL && w->dir >= 0 &&
-		cgn_ok(cgn_loop_work(m->loop, folder_sweep_work, on_folder_swept, w))) {
-		m->folder.sweep = w;
+	int dir = fcntl(m->folder.lock, F_DUPFD_CLOEXEC, 0);
+	if (dir < 0) {
+		cgn_timer_set(t, SWEEP_EVERY);
 		return;
 	}
-	if (w != NULL && w->dir >= 0)
-		(void)close(w->dir);
-	free(w);
-	cgn_timer_set(t, SWEEP_EVERY);
+	struct slot_folder_sweep *w = m->folder.sweep = CGN_NEW(struct slot_folder_sweep);
+	*w = (struct slot_folder_sweep){.mgr = m, .dir = dir, .oldest = oldest_number(m)};
+	cgn_loop_work(m->loop, folder_sweep_work, on_folder_swept, w);
 }
 
 /* ---- the lock ---- */

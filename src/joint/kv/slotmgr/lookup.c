@@ -157,11 +157,11 @@ static void on_lookup_answer(void *user, const struct kvclient_answer *a)
 
 static void lookup_ask(struct slot_lookup *l)
 {
-	struct block_key *keys = malloc(l->asked * sizeof *keys);
+	struct block_key *keys = CGN_NEW_ARRAY(struct block_key, l->asked);
 	struct kvclient *store = slotmgr_kvclient(l->mgr);
-	for (size_t i = 0; keys != NULL && i < l->asked; i++)
+	for (size_t i = 0; i < l->asked; i++)
 		keys[i] = slotmgr_key(l->mgr->fingerprint.keys.link, l->chain[l->at[i]], 0);
-	if (keys == NULL || store == NULL ||
+	if (store == NULL ||
 		!cgn_ok(kvclient_lookup(store, keys, l->asked, true, slot_tenant_text(&l->tenant),
 			on_lookup_answer, l, &l->call, NULL)))
 		lookup_finish(l, NULL);
@@ -171,12 +171,11 @@ static void lookup_ask(struct slot_lookup *l)
 struct slot_lookup *slot_lookup_start(struct slotmgr *m, const uint64_t *chain, size_t n, size_t common,
 	bool patient, struct cgn_str tenant, slot_lookup_done *done, void *user)
 {
-	struct slot_lookup *l = calloc(1, sizeof *l);
 	size_t most = n - common < KVCLIENT_MAX_KEYS ? n - common : KVCLIENT_MAX_KEYS;
-	if (l == NULL || most == 0) {
-		free(l);
+	uint64_t *copy = most > 0 ? malloc(n * sizeof *copy) : NULL;
+	if (copy == NULL)
 		return NULL;
-	}
+	struct slot_lookup *l = CGN_NEW(struct slot_lookup);
 	*l = (struct slot_lookup){.tag = LOOKUP_TAG,
 		.mgr = m,
 		.patient = patient,
@@ -187,14 +186,9 @@ struct slot_lookup *slot_lookup_start(struct slotmgr *m, const uint64_t *chain, 
 		.outcome = RESTORE_NO_STATE,
 		.done = done,
 		.user = user};
-	l->chain = malloc(n * sizeof *l->chain);
-	l->at = malloc(most * sizeof *l->at);
-	l->there = calloc(most, 1);
-	if (l->chain == NULL || l->at == NULL || l->there == NULL) {
-		lookup_release(&l->grave);
-		return NULL;
-	}
-	memcpy(l->chain, chain, n * sizeof *chain);
+	l->chain = memcpy(copy, chain, n * sizeof *chain);
+	l->at = CGN_NEW_ARRAY(uint32_t, most);
+	l->there = CGN_NEW_ARRAY(unsigned char, most);
 	for (size_t i = 0; i < most; i++) /* At equal distances, the last block included */
 		l->at[i] = (uint32_t)(common + (n - common) * (i + 1) / most - 1);
 	cgn_timer_init(&l->retry, m->loop, on_lookup_retry);

@@ -73,12 +73,8 @@ static void restore_retire(struct slot_restore *r)
 	slot_file_end(&r->file);
 	cgn_list_drop(&r->link);
 	r->over = true;
-	if (r->on_pool)
-		return;
-	if (!cgn_ok(cgn_loop_work(r->loop, restore_remove_work, restore_removed, r))) {
-		restore_remove_work(r);
-		restore_removed(r);
-	}
+	if (!r->on_pool)
+		cgn_loop_work(r->loop, restore_remove_work, restore_removed, r);
 }
 
 static bool restore_is_current(const struct slot_restore *r)
@@ -273,9 +269,8 @@ static void on_piece_got(void *user, const struct kvclient_answer *a)
 			"another state was stored in its place in the meantime");
 		return;
 	}
-	r->on_pool = cgn_ok(cgn_loop_work(r->loop, restore_write_work, restore_written, r));
-	if (!r->on_pool)
-		restore_fail(r, RESTORE_FAILED_STORAGE, "no memory");
+	r->on_pool = true;
+	cgn_loop_work(r->loop, restore_write_work, restore_written, r);
 }
 
 /* Estimated time to compute the prompt, in ms: a slower peer is not asked. */
@@ -307,13 +302,10 @@ struct slot_restore *slot_restore_start(struct slotmgr *m, uint32_t slot, const 
 	enum slots_from from, struct cgn_str tenant, slot_restore_done *done, void *user)
 {
 	size_t pieces = slot_entry_pieces(c);
-	struct slot_restore *r = calloc(1, sizeof *r);
-	uint64_t *words = malloc((c->n + pieces) * sizeof *words);
-	if (r == NULL || words == NULL || slotmgr_kvclient(m) == NULL) {
-		free(r);
-		free(words);
+	uint64_t *words = slotmgr_kvclient(m) != NULL ? malloc((c->n + pieces) * sizeof *words) : NULL;
+	if (words == NULL)
 		return NULL;
-	}
+	struct slot_restore *r = CGN_NEW(struct slot_restore);
 	memcpy(words, c->sums, pieces * sizeof *words);
 	memcpy(words + pieces, c->chain, c->n * sizeof *words);
 	*r = (struct slot_restore){.tag = RESTORE_TAG,

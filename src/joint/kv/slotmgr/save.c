@@ -327,21 +327,19 @@ static void save_opened(void *arg)
 		save_finish(s, "engine", why);
 		return;
 	}
-	s->sums = calloc(slot_entry_pieces(&s->entry), sizeof *s->sums);
+	s->sums = CGN_NEW_ARRAY(uint64_t, slot_entry_pieces(&s->entry));
 	s->entry.sums = s->sums;
-	if (s->sums == NULL || slotmgr_kvclient(s->mgr) == NULL)
-		save_finish(s, "store", "the store is not reachable, or memory is short");
+	if (slotmgr_kvclient(s->mgr) == NULL)
+		save_finish(s, "store", "the store is not reachable");
 	else
 		save_put_next(s);
 }
 
 static void save_open_files(struct slot_save *s)
 {
-	s->on_pool = cgn_ok(cgn_loop_work(s->loop, save_open_work, save_opened, s));
-	if (!s->on_pool)
-		save_finish(s, "engine", "no memory");
-	else
-		save_moved(s);
+	s->on_pool = true;
+	cgn_loop_work(s->loop, save_open_work, save_opened, s);
+	save_moved(s);
 }
 
 static void on_save_adapters(void *user, const struct webask_answer *r)
@@ -411,13 +409,10 @@ static void on_engine_saved(void *user, const struct webask_answer *r)
 /* Return a save of the slot that has not begun; NULL without memory. */
 static struct slot_save *save_new(struct slotmgr *m, uint32_t slot, const struct slot_view *v)
 {
-	struct slot_save *s = calloc(1, sizeof *s);
 	uint64_t *chain = malloc(v->n * sizeof *chain);
-	if (s == NULL || chain == NULL) {
-		free(s);
-		free(chain);
+	if (chain == NULL)
 		return NULL;
-	}
+	struct slot_save *s = CGN_NEW(struct slot_save);
 	memcpy(chain, v->chain, v->n * sizeof *chain);
 	*s = (struct slot_save){.tag = SAVE_TAG,
 		.mgr = m,

@@ -38,18 +38,17 @@ static void slotmgr_stop(struct slotmgr *m)
 	cgn_log(INFO, "slot.rest", F_STR("engine", m->name));
 }
 
-static bool slot_arrays_make(struct slotmgr *m)
+static void slot_arrays_make(struct slotmgr *m)
 {
 	uint32_t n = m->fingerprint.n_slots;
 	free(m->idle_since);
 	free(m->tenants);
 	free(m->task);
-	m->idle_since = calloc(n, sizeof *m->idle_since);
-	m->tenants = calloc(n, sizeof *m->tenants);
-	m->task = malloc(n * sizeof *m->task);
-	for (uint32_t i = 0; m->task != NULL && i < n; i++)
+	m->idle_since = CGN_NEW_ARRAY(cgn_nsec, n);
+	m->tenants = CGN_NEW_ARRAY(struct slot_tenant, n);
+	m->task = CGN_NEW_ARRAY(int64_t, n);
+	for (uint32_t i = 0; i < n; i++)
 		m->task[i] = -1;
-	return m->idle_since != NULL && m->tenants != NULL && m->task != NULL;
 }
 
 /* Start once the engine is ready, the fingerprint is known and the store answers. */
@@ -64,10 +63,7 @@ static void slotmgr_start(struct slotmgr *m)
 		slotmgr_trouble(m, "slots are not kept", err.msg);
 		return;
 	}
-	if (!slot_arrays_make(m)) {
-		slotmgr_trouble(m, "slots are not kept", "no memory");
-		return;
-	}
+	slot_arrays_make(m);
 	m->slots = slots_new(n, on_slot_changed, m);
 	m->trouble[0] = '\0';
 	m->backoff.n_refused = 0;
@@ -275,7 +271,8 @@ CGN_RC slotmgr_open(const struct slotmgr_cfg *cfg, struct slotmgr **out, struct 
 	slotmgr_get_metrics(m);
 	CGN_TRY(copy_launch_options(m, ce, err));
 	CGN_TRY(open_folder(m, ce, err));
-	return slot_entries_open(m, err);
+	slot_entries_open(m);
+	return CGN_OK;
 }
 
 void slotmgr_close(struct slotmgr **take)

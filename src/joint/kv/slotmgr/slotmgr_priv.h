@@ -24,7 +24,7 @@ struct slot_entries {
 	size_t n_wanted, cap_wanted;
 	uint64_t *words; /* Scratch memory for one entry */
 };
-CGN_RC slot_entries_open(struct slotmgr *m, struct cgn_err *err);
+void slot_entries_open(struct slotmgr *m);
 void slot_entries_close(struct slotmgr *m);
 void slot_entries_clear(struct slotmgr *m);
 void slot_entries_changed(struct slotmgr *m, const struct block_change *changes, size_t n);

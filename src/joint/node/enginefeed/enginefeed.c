@@ -338,9 +338,7 @@ CGN_RC enginefeed_open(struct cgn_loop *l, const struct enginefeed_cfg *cfg, str
 	void (*changed)(void *user), void *user, struct enginefeed **out, struct cgn_err *err)
 {
 	CGN_TRY(enginefeed_check(cfg, err));
-	struct enginefeed *f = calloc(1, sizeof *f + cfg->ranks * sizeof f->ranks[0]);
-	if (f == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for the KV events of engine %s", cfg->name);
+	struct enginefeed *f = cgn_zeroed(1, sizeof *f + cfg->ranks * sizeof f->ranks[0], CGN_HERE);
 	f->tag = FEED_TAG;
 	f->loop = l;
 	f->telemetry = cfg->telemetry;

@@ -35,7 +35,7 @@ struct enginefeed;
 /* Check endpoints, ranks and topic; opens nothing. CGN_INVALID: err->msg names the error. */
 CGN_RC enginefeed_check(const struct enginefeed_cfg *cfg, struct cgn_err *err);
 /* Open the sockets of all ranks. |changed| is called, never inline, when the state of a rank or its reason
- * changed. |h| outlives the feed. CGN_INVALID, CGN_NO_MEMORY. */
+ * changed. |h| outlives the feed. CGN_INVALID. */
 CGN_RC enginefeed_open(struct cgn_loop *l, const struct enginefeed_cfg *cfg, struct holdings *h,
 	void (*changed)(void *user), void *user, struct enginefeed **out, struct cgn_err *err);
 /* NULL-safe; the blocks that the feed added leave the holdings */

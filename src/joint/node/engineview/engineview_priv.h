@@ -17,8 +17,8 @@ void engineview_models_ask(struct engineview *v);
 /* Ask again when they are known for two seconds and not configured: the engine may load and unload LoRAs while it
  * runs. An answer that cannot be used changes nothing; after two empty lists in a row the models are unknown. */
 void engineview_models_ask_again(struct engineview *v);
-/* named.c. Init: CGN_NO_MEMORY. */
-CGN_RC engineview_named_init(struct engineview *v, const struct config_engine *ce, struct cgn_err *err);
+/* named.c */
+void engineview_named_init(struct engineview *v, const struct config_engine *ce);
 void engineview_named_ask(struct engineview *v);   /* Ask, if it is due. */
 void engineview_named_reset(struct engineview *v); /* The engine became ready: it may be another one. */
 void engineview_named_moved(

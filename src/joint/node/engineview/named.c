@@ -96,12 +96,8 @@ const char *engineview_served(const struct engineview *v)
 	return engineview_is_named(v) ? v->named.served : "";
 }
 
-CGN_RC engineview_named_init(struct engineview *v, const struct config_engine *ce, struct cgn_err *err)
+void engineview_named_init(struct engineview *v, const struct config_engine *ce)
 {
-	if (ce->model == NULL || ce->managed)
-		return CGN_OK; /* A managed engine is started with the name. */
-	v->named.model = cgn_str_dupz(cgn_str_of(ce->model));
-	return v->named.model != NULL
-		? CGN_OK
-		: CGN_FAIL(err, NO_MEMORY, "no memory for the model of engine %s", v->name);
+	if (ce->model != NULL && !ce->managed) /* A managed engine is started with the name. */
+		v->named.model = cgn_str_dupz(cgn_str_of(ce->model));
 }

@@ -179,7 +179,7 @@ CGN_RC engineview_init(struct engineview *v, const struct config_engine *ce, str
 	probe_init(v, ce->stall_timeout);
 	engineview_load_init(v);
 	(void)cgn_str_copyz(v->feed.text, sizeof v->feed.text, CGN_STR("sent"));
-	CGN_TRY(engineview_named_init(v, ce, err));
+	engineview_named_init(v, ce);
 	return engineview_models_init(v, ce, err);
 }
 

@@ -241,14 +241,7 @@ static void bmc_release(struct cgn_grave *g)
 	free(b);
 }
 
-static bool text_copy(const char *from, char **to)
-{
-	*to = from != NULL ? cgn_str_dupz(cgn_str_of(from)) : NULL;
-	return from == NULL || *to != NULL;
-}
-
-CGN_RC ipmi_bmc_open(struct cgn_loop *l, const struct ipmi_bmc_cfg *cfg, struct ipmi_bmc **out,
-	struct cgn_err *err)
+struct ipmi_bmc *ipmi_bmc_open(struct cgn_loop *l, const struct ipmi_bmc_cfg *cfg)
 {
 	struct ipmi_bmc *b = CGN_NEW(struct ipmi_bmc);
 	b->tag = IPMI_BMC_TAG;
@@ -258,15 +251,13 @@ CGN_RC ipmi_bmc_open(struct cgn_loop *l, const struct ipmi_bmc_cfg *cfg, struct 
 	(void)snprintf(b->port, sizeof b->port, "%u", cfg->port != 0 ? cfg->port % 65536 : 623U);
 	cgn_timer_init(&b->timer, l, on_round_timer);
 	cgn_timer_init(&b->limit, l, on_run_limit);
-	if (!text_copy(cfg->program, &b->program) || !text_copy(cfg->host, &b->host) ||
-		!text_copy(cfg->user, &b->user) || !text_copy(cfg->password_file, &b->password_file) ||
-		!text_copy(cfg->node, &b->node)) {
-		bmc_release(&b->grave);
-		return CGN_FAIL(err, NO_MEMORY, "no memory for a BMC");
-	}
+	b->program = cgn_str_dup_maybe(cfg->program);
+	b->host = cgn_str_dup_maybe(cfg->host);
+	b->user = cgn_str_dup_maybe(cfg->user);
+	b->password_file = cgn_str_dup_maybe(cfg->password_file);
+	b->node = cgn_str_dup_maybe(cfg->node);
 	cgn_timer_set(&b->timer, cfg->delay);
-	*out = b;
-	return CGN_OK;
+	return b;
 }
 
 void ipmi_bmc_close(struct ipmi_bmc **take)

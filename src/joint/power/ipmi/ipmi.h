@@ -25,9 +25,8 @@ struct ipmi_bmc_cfg {
 	cgn_nsec interval;         /* From the end of a round to the begin of the next */
 	cgn_nsec delay;            /* Before the first round */
 };
-/* Start to read; copies |cfg|. CGN_NO_MEMORY is the only failure: an ipmitool that is missing is told by the view. */
-CGN_RC ipmi_bmc_open(struct cgn_loop *l, const struct ipmi_bmc_cfg *cfg, struct ipmi_bmc **out,
-	struct cgn_err *err);
+/* Start to read; copies |cfg|. An ipmitool that is missing is told by the view. */
+struct ipmi_bmc *ipmi_bmc_open(struct cgn_loop *l, const struct ipmi_bmc_cfg *cfg);
 void ipmi_bmc_close(struct ipmi_bmc **take); /* Kills a program that runs. NULL-safe. */
 
 struct ipmi_bmc_view {

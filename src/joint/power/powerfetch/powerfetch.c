@@ -48,15 +48,12 @@ static void round_read(struct powerfetch *f, struct cgn_str text)
 		.time = now,
 		.max_age = 3 * f->interval + 2 * cgn_since(now, f->since),
 		.cap = POWERFETCH_MAX_READINGS};
-	t.out = calloc(POWERFETCH_MAX_READINGS, sizeof *t.out);
-	if (t.out == NULL) {
-		round_fail(f, "no memory for the readings");
-	} else if (!powertext_read(text, &t)) {
+	t.out = CGN_NEW_ARRAY(struct power_reading, POWERFETCH_MAX_READINGS);
+	if (!powertext_read(text, &t)) {
 		round_fail(f, "the text has neither DCGM_FI_DEV_ nor cgn_power_ series");
 	} else {
-		struct power_reading *fit = realloc(t.out, (t.n + 1) * sizeof *fit);
 		free(f->reading);
-		f->reading = fit != NULL ? fit : t.out;
+		f->reading = CGN_GROWN(t.out, t.n);
 		t.out = NULL;
 		f->seen.n = t.n;
 		f->seen.is_up = true;

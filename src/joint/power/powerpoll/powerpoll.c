@@ -100,12 +100,9 @@ static void on_poll_timer(struct cgn_timer *t)
 static CGN_RC source_new(struct powerpoll *p, const char *node, const char *name,
 	struct powerpoll_source **out, struct cgn_err *err)
 {
-	struct powerpoll_source *s = NULL;
 	if (p->n == POWERPOLL_MAX_SOURCES)
 		return CGN_FAIL(err, OVERLOADED, "more than %d sources of power", POWERPOLL_MAX_SOURCES);
-	s = calloc(1, sizeof *s);
-	if (s == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for a source of power");
+	struct powerpoll_source *s = CGN_NEW(struct powerpoll_source);
 	(void)cgn_str_copyz(s->node, sizeof s->node, cgn_str_of(node));
 	s->name = name;
 	s->since = cgn_clock_now();
@@ -207,15 +204,9 @@ static bool source_is_known(struct powerpoll *p, const char *key)
 static CGN_RC wanted_new(struct powerpoll *p, const char *node, const char *name, const char *key,
 	struct powerpoll_source **out, struct cgn_err *err)
 {
-	struct powerpoll_source *s = NULL;
-	CGN_TRY(source_new(p, node, name, &s, err));
-	s->is_wanted = s->is_new = true;
-	s->key = cgn_str_dupz(cgn_str_of(key));
-	if (s->key == NULL) {
-		source_free(s);
-		return CGN_FAIL(err, NO_MEMORY, "no memory for a source of power");
-	}
-	*out = s;
+	CGN_TRY(source_new(p, node, name, out, err));
+	(*out)->is_wanted = (*out)->is_new = true;
+	(*out)->key = cgn_str_dupz(cgn_str_of(key));
 	return CGN_OK;
 }
 
@@ -248,7 +239,8 @@ CGN_RC powerpoll_want_ipmi(struct powerpoll *p, const struct ipmi_bmc_cfg *cfg, 
 	if (source_is_known(p, key))
 		return CGN_OK;
 	CGN_TRY(wanted_new(p, cfg->node, power_source_name(POWER_FROM_IPMI), key, &s, err));
-	return source_keep(p, s, ipmi_bmc_open(p->loop, &late, &s->ipmi, err));
+	s->ipmi = ipmi_bmc_open(p->loop, &late);
+	return source_keep(p, s, CGN_OK);
 }
 
 CGN_RC powerpoll_want_text(struct powerpoll *p, const struct powerfetch_cfg *cfg, const char *key,
@@ -294,24 +286,20 @@ CGN_RC powerpoll_add_reader(struct powerpoll *p, const char *node, const char *n
 	CGN_TRY(source_new(p, node, name, &s, err));
 	s->read = fn;
 	s->read_user = user;
-	s->made = calloc(POWERPOLL_READER_READINGS, sizeof *s->made);
-	return source_keep(p, s,
-		s->made != NULL ? CGN_OK : CGN_FAIL(err, NO_MEMORY, "no memory for a source of power"));
+	s->made = CGN_NEW_ARRAY(struct power_reading, POWERPOLL_READER_READINGS);
+	return source_keep(p, s, CGN_OK);
 }
 
 /* ---- open and close ---- */
 
-CGN_RC powerpoll_new(struct cgn_loop *l, struct telemetry *t, struct powerpoll **out, struct cgn_err *err)
+struct powerpoll *powerpoll_new(struct cgn_loop *l, struct telemetry *t)
 {
-	struct powerpoll *p = calloc(1, sizeof *p);
-	if (p == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for sources of power");
+	struct powerpoll *p = CGN_NEW(struct powerpoll);
 	p->tag = POWERPOLL_TAG;
 	p->loop = l;
 	p->telemetry = t;
 	cgn_timer_init(&p->timer, l, on_poll_timer);
-	*out = p;
-	return CGN_OK;
+	return p;
 }
 
 void powerpoll_close(struct powerpoll **take, void (*done)(void *arg), void *arg)

@@ -20,7 +20,7 @@ struct powerpoll;
 /* Append at most |cap| readings of now; returns their number. */
 typedef size_t powerpoll_reader(void *user, cgn_nsec now, struct power_reading *out, size_t cap);
 
-CGN_RC powerpoll_new(struct cgn_loop *l, struct telemetry *t, struct powerpoll **out, struct cgn_err *err);
+struct powerpoll *powerpoll_new(struct cgn_loop *l, struct telemetry *t);
 /* Add readings that the program makes itself, each second, of the node |node|. |name|: of the source in metrics and logs, a
  * constant. CGN_OVERLOADED: there are too many sources. */
 CGN_RC powerpoll_add_reader(struct powerpoll *p, const char *node, const char *name, powerpoll_reader *fn,

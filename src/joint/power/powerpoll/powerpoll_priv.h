@@ -72,7 +72,7 @@ CGN_RC powerpoll_want_text(struct powerpoll *p, const struct powerfetch_cfg *cfg
 void powerpoll_want_none(struct powerpoll *p);
 /* End it: close the sources that are not wanted any more; |is_taken| false: those that are new instead. */
 void powerpoll_want_end(struct powerpoll *p, bool is_taken);
-/* Add a source whose readings are given to it; NULL: no memory, or there are too many. */
+/* Add a source whose readings are given to it; NULL: there are too many. */
 struct powerpoll_source *powerpoll_source_add(struct powerpoll *p, const char *node, const char *name);
 /* ---- scraped.c ---- */
 void powerpoll_scraped_look(struct powerpoll_source *s, cgn_nsec now);

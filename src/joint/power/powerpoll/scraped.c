@@ -21,9 +21,8 @@ static struct powerpoll_source *scraped_find(const struct powerpoll *p, const ch
 static void readings_give(struct powerpoll_source *s, const struct powertext *t, cgn_nsec now,
 	cgn_nsec max_age)
 {
-	struct power_reading *fit = realloc(t->out, (t->n + 1) * sizeof *fit);
 	free(s->made);
-	s->made = fit != NULL ? fit : t->out;
+	s->made = CGN_GROWN(t->out, t->n);
 	s->n_made = t->n;
 	s->last = now;
 	s->max_age = max_age;
@@ -36,9 +35,7 @@ void powerpoll_take_text(struct powerpoll *p, const char *node, struct cgn_str t
 	cgn_nsec now = cgn_loop_now(p->loop);
 	struct powerpoll_source *s = scraped_find(p, node);
 	struct powertext t = {.node = node, .time = now, .max_age = max_age, .cap = SCRAPED_READINGS};
-	t.out = calloc(SCRAPED_READINGS, sizeof *t.out);
-	if (t.out == NULL)
-		return;
+	t.out = CGN_NEW_ARRAY(struct power_reading, SCRAPED_READINGS);
 	bool is_power = powertext_read(text, &t) && t.n > 0;
 	if (is_power && s == NULL)
 		s = powerpoll_source_add(p, node, "scrape");

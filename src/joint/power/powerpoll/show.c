@@ -158,17 +158,13 @@ struct powerpoll_source *powerpoll_node_after(const struct powerpoll_source *s)
 	return k;
 }
 
-/* Make room for one more reading. */
-static bool room_grow(struct powerpoll *p)
+static void room_add(struct powerpoll *p, const struct power_reading *r)
 {
-	if (p->n_room < p->cap_room)
-		return true;
-	struct power_reading *fresh = realloc(p->room, (p->cap_room + 64) * sizeof *fresh);
-	if (fresh == NULL)
-		return false;
-	p->room = fresh;
-	p->cap_room += 64;
-	return true;
+	if (p->n_room == p->cap_room) {
+		p->cap_room += 64;
+		p->room = CGN_GROWN(p->room, p->cap_room);
+	}
+	p->room[p->n_room++] = *r;
 }
 
 bool powerpoll_sum_at(struct powerpoll *p, const struct powerpoll_source *first, cgn_nsec now,
@@ -177,9 +173,8 @@ bool powerpoll_sum_at(struct powerpoll *p, const struct powerpoll_source *first,
 	p->n_room = 0;
 	for (const struct powerpoll_source *s = first; s != powerpoll_node_after(first); s = s->next)
 		for (size_t i = 0; i < s->n; i++)
-			if (s->reading[i].quantity == POWER_WATTS &&
-				!is_repeated(p, s, &s->reading[i], now) && room_grow(p))
-				p->room[p->n_room++] = s->reading[i];
+			if (s->reading[i].quantity == POWER_WATTS && !is_repeated(p, s, &s->reading[i], now))
+				room_add(p, &s->reading[i]);
 	return power_sum_of(p->room, p->n_room, cgn_str_of(first->node), now, out);
 }
 

@@ -141,12 +141,6 @@ CGN_RC redfish_bmc_check(const struct redfish_bmc_cfg *cfg, struct cgn_err *err)
 	return webclient_check(&client, err);
 }
 
-static bool text_copy(const char *from, char **to)
-{
-	*to = from != NULL ? cgn_str_dupz(cgn_str_of(from)) : NULL;
-	return from == NULL || *to != NULL;
-}
-
 CGN_RC redfish_bmc_open(struct cgn_loop *l, const struct redfish_bmc_cfg *cfg, struct redfish_bmc **out,
 	struct cgn_err *err)
 {
@@ -160,13 +154,11 @@ CGN_RC redfish_bmc_open(struct cgn_loop *l, const struct redfish_bmc_cfg *cfg, s
 	redfish_ask_init(b);
 	redfish_round_init(b);
 	const struct webclient_cfg client = client_cfg(cfg);
+	b->node = cgn_str_dup_maybe(cfg->node);
+	b->user = cgn_str_dup_maybe(cfg->user);
+	b->password_file = cgn_str_dup_maybe(cfg->password_file);
 	cgn_rc rc = webclient_open(l, &client, &b->url, &b->client, err);
-	if (cgn_ok(rc) &&
-		!(text_copy(cfg->node, &b->node) && text_copy(cfg->user, &b->user) &&
-			text_copy(cfg->password_file, &b->password_file)))
-		rc = CGN_FAIL(err, NO_MEMORY, "no memory for the BMC %s", cfg->url);
 	if (!cgn_ok(rc)) {
-		http_client_free(&b->client);
 		bmc_release(&b->grave);
 		return rc;
 	}

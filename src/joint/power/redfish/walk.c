@@ -241,10 +241,7 @@ void redfish_round_init(struct redfish_bmc *b)
 
 void redfish_round_begin(struct redfish_bmc *b)
 {
-	struct redfish_round *r = calloc(1, sizeof *r);
-	if (r == NULL)
-		return; /* The timer tries again */
-	b->round = r;
+	struct redfish_round *r = b->round = CGN_NEW(struct redfish_round);
 	b->session.was_renewed = false;
 	if (b->seen.rounds++ % LOOK_AGAIN == 0)
 		b->n_skip = 0;

@@ -70,18 +70,16 @@ static struct label_key key_of(const char *const *values, size_t n);
 static struct metric_series *series_find(const struct metric_book *b, const struct label_key *k);
 static struct metric_series *series_new(struct metric_book *b, const struct label_key *k);
 
-CGN_RC telemetry_new(const struct metric_row *rows, size_t n, struct telemetry **out, struct cgn_err *err)
+struct telemetry *telemetry_new(const struct metric_row *rows, size_t n)
 {
-	struct telemetry *t = calloc(1, sizeof *t + (METRIC_JOINT_COUNT + n) * sizeof t->books[0]);
-	if (t == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for %zu metrics", METRIC_JOINT_COUNT + n);
+	struct telemetry *t =
+		cgn_zeroed(1, sizeof *t + (METRIC_JOINT_COUNT + n) * sizeof t->books[0], CGN_HERE);
 	t->tag = TELEMETRY_TAG;
 	t->n = METRIC_JOINT_COUNT + (unsigned)n;
 	(void)pthread_mutex_init(&t->lock, NULL);
 	for (unsigned i = 0; i < t->n; i++)
 		t->books[i].row = i < METRIC_JOINT_COUNT ? &joint_rows[i] : &rows[i - METRIC_JOINT_COUNT];
-	*out = t;
-	return CGN_OK;
+	return t;
 }
 
 static void values_free(char **values)
@@ -366,19 +364,14 @@ static struct metric_series *series_alloc(struct metric_book *b)
 	return s;
 }
 
-/* Return NULL at the limit or without memory: the caller uses the overflow series instead. */
+/* Return NULL at the limit: the caller uses the overflow series instead. */
 static struct metric_series *series_new(struct metric_book *b, const struct label_key *k)
 {
-	char *values[METRIC_MAX_LABELS] = {NULL};
-	bool have = true;
-	for (size_t i = 0; i < k->n; i++)
-		have = (values[i] = cgn_str_dupz(cgn_str_of(k->text[i]))) != NULL && have;
-	struct metric_series *s = have ? series_alloc(b) : NULL;
-	if (s == NULL) {
-		values_free(values);
+	struct metric_series *s = series_alloc(b);
+	if (s == NULL)
 		return NULL;
-	}
-	memcpy(s->values, values, sizeof values);
+	for (size_t i = 0; i < METRIC_MAX_LABELS; i++)
+		s->values[i] = i < k->n ? cgn_str_dupz(cgn_str_of(k->text[i])) : NULL;
 	s->cell.type = b->row->type;
 	s->hash = k->hash;
 	s->chain = b->chains[k->hash % METRIC_CHAINS];

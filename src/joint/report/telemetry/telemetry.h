@@ -27,8 +27,8 @@ enum metric_joint_id {
 };
 
 struct telemetry;
-/* Make a registry of joint's metrics and of the |n| metrics of |rows|, which must outlive it. CGN_NO_MEMORY. */
-CGN_RC telemetry_new(const struct metric_row *rows, size_t n, struct telemetry **out, struct cgn_err *err);
+/* Make a registry of joint's metrics and of the |n| metrics of |rows|, which must outlive it. */
+struct telemetry *telemetry_new(const struct metric_row *rows, size_t n);
 void telemetry_free(struct telemetry **take); /* NULL-safe; every cell goes with it */
 
 struct metric_cell; /* lives as long as its registry, or until its series is forgotten */

@@ -21,8 +21,7 @@ CGN_RC access_new(const struct config *cfg, struct audit *audit, struct access *
 	a->audit = audit;
 	a->cluster = cgn_str_dupz(cgn_str_of(cfg->cluster.name));
 	CGN_MUST(pthread_mutex_init(&a->lock, NULL) == 0);
-	cgn_rc rc = a->cluster != NULL ? identity_roles_new(cfg, &a->roles, err)
-				       : CGN_FAIL(err, NO_MEMORY, "no memory for the rules of access");
+	cgn_rc rc = identity_roles_new(cfg, &a->roles, err);
 	if (!cgn_ok(rc)) {
 		access_free(&a);
 		return rc;

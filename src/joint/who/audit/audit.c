@@ -235,7 +235,7 @@ CGN_RC audit_open(struct cgn_loop *l, struct telemetry *t, const struct config *
 	for (size_t i = 0; i < CGN_COUNT(a->lines); i++)
 		a->lines[i] = METRIC_OF(t, AUDIT_EVENTS, decisions[i]);
 	cgn_timer_init(&a->tick, l, audit_tick);
-	cgn_rc rc = a->path != NULL ? file_open(a, cfg, err) : CGN_FAIL(err, NO_MEMORY, "out of memory");
+	cgn_rc rc = file_open(a, cfg, err);
 	if (!cgn_ok(rc)) {
 		audit_close(&a);
 		return cgn_err_of(rc, "security.audit_file", err);

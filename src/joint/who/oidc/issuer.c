@@ -230,14 +230,12 @@ CGN_RC issuer_open(struct cgn_loop *l, const struct issuer_cfg *cfg, struct issu
 	s->loop = l;
 	s->cfg = *cfg;
 	s->backoff = (struct cgn_backoff){.first = FAIL_FIRST, .last = FAIL_LAST};
-	s->read = calloc(1, sizeof *s->read);
+	s->read = CGN_NEW(struct jwt_keys);
 	(void)cgn_str_copyz(s->name, sizeof s->name, cgn_str_of(cfg->url));
 	s->cfg.url = s->name;
-	s->ca_file = cfg->ca_file != NULL ? cgn_str_dupz(cgn_str_of(cfg->ca_file)) : NULL;
+	s->ca_file = cgn_str_dup_maybe(cfg->ca_file);
 	cgn_timer_init(&s->timer, l, on_step);
-	cgn_rc rc = s->read == NULL || (cfg->ca_file != NULL && s->ca_file == NULL)
-		? CGN_FAIL(err, NO_MEMORY, "no memory for the identity provider")
-		: place_open(s, &s->discovery, cfg->url, WELL_KNOWN, err);
+	cgn_rc rc = place_open(s, &s->discovery, cfg->url, WELL_KNOWN, err);
 	if (!cgn_ok(rc)) {
 		issuer_release(&s->grave);
 		return rc;

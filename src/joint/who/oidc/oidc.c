@@ -68,12 +68,7 @@ static void keys_tell(struct oidc *o, const struct keys *k)
 /* Take over the keys of a round, if they are others. */
 static void keys_adopt(struct oidc *o, const struct jwt_keys *keys)
 {
-	struct keys *fresh = calloc(1, sizeof *fresh), *old = NULL;
-	if (fresh == NULL) {
-		cgn_log_limited(ERROR, "oidc.keys_lost", F_STR("why", "no memory for the provider's keys"),
-			F_STR("then", "the old keys stay"));
-		return;
-	}
+	struct keys *fresh = CGN_NEW(struct keys), *old = NULL;
 	fresh->refs = 1;
 	memcpy(fresh->keys.key, keys->key, keys->n * sizeof keys->key[0]);
 	fresh->keys.n = keys->n;
@@ -305,7 +300,7 @@ static CGN_RC issuer_follow(struct oidc *o, const struct config *cfg, bool *chan
 	o->issuer = fresh;
 	free(o->url);
 	o->url = cgn_str_dupz(cgn_str_of(at.url));
-	return o->url != NULL ? CGN_OK : CGN_FAIL(err, NO_MEMORY, "no memory for the identity provider");
+	return CGN_OK;
 }
 
 CGN_RC oidc_reload(struct oidc *o, const struct config *cfg, struct cgn_err *err)
@@ -356,9 +351,8 @@ CGN_RC oidc_open(struct cgn_loop *l, struct telemetry *t, const struct config *c
 	o->telemetry = t;
 	cgn_random(&o->seed, sizeof o->seed);
 	CGN_MUST(pthread_mutex_init(&o->lock, NULL) == 0);
-	o->seen = calloc(OIDC_CACHE, sizeof *o->seen);
-	cgn_rc rc = o->seen != NULL ? oidc_reload(o, cfg, err)
-				    : CGN_FAIL(err, NO_MEMORY, "no memory for the identity provider");
+	o->seen = CGN_NEW_ARRAY(struct seen, OIDC_CACHE);
+	cgn_rc rc = oidc_reload(o, cfg, err);
 	if (!cgn_ok(rc)) {
 		oidc_close(&o);
 		return rc;

@@ -345,8 +345,6 @@ static CGN_RC exchange_start(struct signin_exchange *x, struct cgn_str code, str
 	field_put(&form, "redirect_uri", s->redirect_url);
 	field_put(&form, "client_id", s->client_id);
 	cgn_buf_fmt(&form, "code_verifier=%s", verifier);
-	if (form.bad)
-		return CGN_FAIL(err, NO_MEMORY, "no memory to sign in");
 	struct weburl url = s->url;
 	url.base[0] = '\0';
 	url.base_is_version = false;
@@ -433,7 +431,7 @@ static CGN_RC secret_read(struct signin *s, const char *path, struct cgn_err *er
 	crypto_wipe(text.p, text.n);
 	if (pair.p != NULL)
 		crypto_wipe(pair.p, pair.n);
-	return s->basic.bad || pair.bad ? CGN_FAIL(err, NO_MEMORY, "no memory to sign in") : CGN_OK;
+	return CGN_OK;
 }
 
 CGN_RC signin_open(struct cgn_loop *l, struct oidc *oidc, const struct config *cfg, struct signin **out,
@@ -447,14 +445,11 @@ CGN_RC signin_open(struct cgn_loop *l, struct oidc *oidc, const struct config *c
 	s->client_id = cgn_str_dupz(cgn_str_of(cfg->auth.oidc_client_id));
 	s->redirect_url = cgn_str_dupz(cgn_str_of(cfg->auth.oidc_redirect_url));
 	s->scopes = cgn_str_dupz(cgn_str_of(cfg->auth.oidc_scopes));
-	s->ca_file = cfg->auth.oidc_ca_file != NULL ? cgn_str_dupz(cgn_str_of(cfg->auth.oidc_ca_file)) : NULL;
+	s->ca_file = cgn_str_dup_maybe(cfg->auth.oidc_ca_file);
 	s->secure = cgn_str_starts(cgn_str_of(cfg->auth.oidc_redirect_url), "https://");
 	s->session_s = cfg->auth.oidc_session / CGN_SEC;
-	s->session = calloc(SIGNIN_SESSIONS, sizeof *s->session);
-	bool full = s->client_id == NULL || s->redirect_url == NULL || s->scopes == NULL ||
-		s->session == NULL || (cfg->auth.oidc_ca_file != NULL && s->ca_file == NULL);
-	cgn_rc rc = full ? CGN_FAIL(err, NO_MEMORY, "no memory to sign in")
-			 : secret_read(s, cfg->auth.oidc_client_secret_file, err);
+	s->session = CGN_NEW_ARRAY(struct session, SIGNIN_SESSIONS);
+	cgn_rc rc = secret_read(s, cfg->auth.oidc_client_secret_file, err);
 	if (!cgn_ok(rc)) {
 		signin_close(&s);
 		return rc;

@@ -61,12 +61,11 @@ void gw_resume_open(struct gw_req *r, struct json_val body)
 		r->answer.unresumable = RESUME_LACKS_GREEDY;
 	if (r->answer.unresumable != NULL)
 		return;
-	struct gw_resume *z = CGN_NEW(struct gw_resume);
+	struct gw_resume *z = r->answer.resume = CGN_NEW(struct gw_resume);
 	z->tag = GW_RESUME_TAG;
 	z->s = resume_new(api, body);
 	if (exact)
 		resume_repeat(z->s);
-	r->answer.resume = z;
 }
 
 /* ---- memory ---- */
@@ -200,11 +199,7 @@ const uint16_t *gw_resume_excluded(struct gw_req *r, size_t *n)
 	const struct view_model *m = view_model_find(r->w->view, r->prompt.model);
 	CGN_LIVE(z, GW_RESUME_TAG);
 	size_t ready = m != NULL && resume_text(z->s).n > 0 ? m->n_ready : 0;
-	uint16_t *v = realloc(z->excluded, (PLAN_MAX_ATTEMPTS + ready) * sizeof *v);
-	*n = 0;
-	if (v == NULL)
-		return NULL; /* gw_resume_send looks again */
-	z->excluded = v;
+	uint16_t *v = z->excluded = CGN_GROWN(z->excluded, PLAN_MAX_ATTEMPTS + ready);
 	*n = plan_tried(&r->plan.legs, v);
 	for (size_t i = 0; i < ready; i++)
 		if (m->resume[i] == NULL)

@@ -197,8 +197,6 @@ static CGN_RC call_start(struct batch_call *c, struct cgn_str body, struct cgn_e
 		claims_kept_field(cgn_str_of(run->b.holder), &bearer);
 	else
 		cgn_buf_putz(&bearer, run->b.key);
-	if (bearer.bad)
-		return CGN_FAIL(err, NO_MEMORY, "out of memory");
 	const struct http_field fields[] = {{CGN_STR("content-type"), CGN_STR("application/json")},
 		{CGN_STR("x-cgn-priority"), CGN_STR("0")}, {CGN_STR("x-cgn-retry"), CGN_STR("unbegun")},
 		{CGN_STR("x-request-id"), cgn_str_of(id)}, {CGN_STR("authorization"), cgn_buf_view(&bearer)}};
@@ -213,7 +211,7 @@ static CGN_RC call_start(struct batch_call *c, struct cgn_str body, struct cgn_e
 	return http_call_start(run->owner->client, &rq, &call_ops, c, &c->call, err);
 }
 
-bool batch_ask(struct batch_run *run, size_t i)
+void batch_ask(struct batch_run *run, size_t i)
 {
 	struct batch_runner *w = run->owner;
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {0};
@@ -237,7 +235,6 @@ bool batch_ask(struct batch_run *run, size_t i)
 		line_again(c, CONNECT_HOLD);
 		call_free(c);
 	}
-	return true;
 }
 
 void batch_ask_cancel(struct batch_runner *w, const struct batch_run *run)

@@ -45,28 +45,18 @@ static CGN_RC batch_write(const struct batches *s, const struct batch *b, struct
 	char path[PATH_MAX];
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {0};
 	batch_file_put(b, &text);
-	if (text.bad)
-		return CGN_FAIL(err, NO_MEMORY, "out of memory");
 	batches_path(s, b->id, FILE_KIND, path);
 	return disk_write_file_atomic(path, cgn_buf_view(&text), 0600, err);
 }
 
-static CGN_RC batch_push(struct batches *s, const struct batch *b, struct cgn_err *err)
+static void batch_push(struct batches *s, const struct batch *b)
 {
 	if (s->n == s->cap) {
-		size_t cap = s->cap > 0 ? 2 * s->cap : 16;
-		struct batch **grown = reallocarray(s->v, cap, sizeof *grown);
-		if (grown == NULL)
-			return CGN_FAIL(err, NO_MEMORY, "out of memory");
-		s->v = grown;
-		s->cap = cap;
+		s->cap = s->cap > 0 ? 2 * s->cap : 16;
+		s->v = CGN_GROWN(s->v, s->cap);
 	}
-	struct batch *own = malloc(sizeof *own);
-	if (own == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "out of memory");
+	struct batch *own = s->v[s->n++] = CGN_NEW(struct batch);
 	*own = *b;
-	s->v[s->n++] = own;
-	return CGN_OK;
 }
 
 static void batch_drop(struct batches *s, size_t i)
@@ -95,12 +85,9 @@ static void batch_load(struct batches *s, const char *name)
 	cgn_rc rc = disk_read_file(path, FILE_MAX, &text, &err);
 	if (cgn_ok(rc))
 		rc = batch_file_read(cgn_buf_view(&text), &b, &err);
-	if (cgn_ok(rc)) {
-		rc = batch_push(s, &b, &err);
-		if (!cgn_ok(rc))
-			batch_fini(&b);
-	}
-	if (!cgn_ok(rc))
+	if (cgn_ok(rc))
+		batch_push(s, &b);
+	else
 		cgn_log(ERROR, "batch.bad_file", F_STR("path", path), F_STR("why", err.msg),
 			F_STR("then", "the batch is not known; its file and journal stay in the folder"));
 }
@@ -118,15 +105,10 @@ CGN_RC batches_open(const struct batches_cfg *cfg, struct batches **out, struct 
 	DIR *d = opendir(cfg->folder);
 	if (d == NULL)
 		return CGN_FAIL(err, STORAGE, "cannot read the folder %s: %s", cfg->folder, strerror(errno));
-	struct batches *s = calloc(1, sizeof *s);
-	char *folder = cgn_str_dupz(cgn_str_of(cfg->folder));
-	if (s == NULL || folder == NULL) {
-		free(s);
-		free(folder);
-		(void)closedir(d);
-		return CGN_FAIL(err, NO_MEMORY, "out of memory");
-	}
-	*s = (struct batches){.tag = BATCHES_TAG, .cfg = *cfg, .folder = folder};
+	struct batches *s = CGN_NEW(struct batches);
+	*s = (struct batches){.tag = BATCHES_TAG,
+		.cfg = *cfg,
+		.folder = cgn_str_dupz(cgn_str_of(cfg->folder))};
 	(void)pthread_mutex_init(&s->lock, NULL);
 	for (struct dirent *e = readdir(d); e != NULL; e = readdir(d)) {
 		size_t n = strlen(e->d_name), k = strlen(FILE_KIND);
@@ -169,7 +151,7 @@ CGN_RC batches_add(struct batches *s, struct batch *b, struct cgn_err *err)
 	if (cgn_ok(rc))
 		rc = batch_write(s, b, err);
 	if (cgn_ok(rc))
-		rc = batch_push(s, b, err);
+		batch_push(s, b);
 	(void)pthread_mutex_unlock(&s->lock);
 	return rc;
 }

@@ -68,8 +68,8 @@ void batch_runner_fill(struct batch_runner *w)
 		if (room_is_scarce(w))
 			return;
 		passed = run_may_ask(run, now) ? 0 : passed + 1;
-		if (passed == 0 && !batch_ask(run, run->cursor))
-			return; /* The next tick tries it again. */
+		if (passed == 0)
+			batch_ask(run, run->cursor);
 	}
 }
 
@@ -156,10 +156,11 @@ static void runner_stop_try(struct batch_runner *w);
 static void job_start(struct batch_run *run, void (*work)(void *run), void (*done)(void *run))
 {
 	struct batch_runner *w = run->owner;
-	if (w->n_jobs >= BATCH_JOBS || w->stopping || !cgn_ok(cgn_loop_work(w->loop, work, done, run)))
+	if (w->n_jobs >= BATCH_JOBS || w->stopping)
 		return; /* The next tick tries it again. */
 	run->busy = true;
 	w->n_jobs++;
+	cgn_loop_work(w->loop, work, done, run);
 }
 
 /* True: go on. */
@@ -340,16 +341,12 @@ static void search_note(void *user, const struct batch *b)
 	s->found[s->n] = *b;
 	s->found[s->n].metadata = NULL;
 	s->found[s->n].holder = b->by_token ? cgn_str_dupz(cgn_str_of(b->holder)) : NULL;
-	s->n += !b->by_token || s->found[s->n].holder != NULL; /* Without memory it is found the next time. */
+	s->n++;
 }
 
 static void run_open(struct batch_runner *w, struct batch *b)
 {
-	struct batch_run *run = calloc(1, sizeof *run);
-	if (run == NULL) {
-		batch_fini(b);
-		return;
-	}
+	struct batch_run *run = CGN_NEW(struct batch_run);
 	*run = (struct batch_run){.owner = w, .b = *b, .input = -1, .journal = -1};
 	cgn_list_init(&run->link);
 	cgn_list_push(&w->runs, &run->link);
@@ -359,9 +356,7 @@ static void run_open(struct batch_runner *w, struct batch *b)
 
 static void runs_search(struct batch_runner *w)
 {
-	struct run_search *s = calloc(1, sizeof *s);
-	if (s == NULL)
-		return;
+	struct run_search *s = CGN_NEW(struct run_search);
 	s->w = w;
 	batches_each_open(w->cfg.shared->batches, search_note, s);
 	for (size_t i = 0; i < s->n; i++)
@@ -388,10 +383,11 @@ static void sweep_done(void *arg)
 
 static void sweep_start(struct batch_runner *w)
 {
-	if (w->sweeping || !cgn_ok(cgn_loop_work(w->loop, sweep_work, sweep_done, w)))
+	if (w->sweeping)
 		return;
 	w->sweeping = true;
 	w->n_jobs++;
+	cgn_loop_work(w->loop, sweep_work, sweep_done, w);
 }
 
 /* ---- the thread ---- */

@@ -95,8 +95,7 @@ void batch_journal_tried(struct batch_run *run, size_t line);
 CGN_RC batch_result_write(struct batch_run *run, const char *code, const char *message, struct cgn_err *err);
 
 /* ask.c */
-/* Ask line |i| of |run|. False: out of memory, and the line waits as before. */
-bool batch_ask(struct batch_run *run, size_t i);
+void batch_ask(struct batch_run *run, size_t i); /* Ask line |i| of |run|. */
 /* End the calls of |run| (NULL: of all) without an answer. */
 void batch_ask_cancel(struct batch_runner *w, const struct batch_run *run);
 /* gate.c */

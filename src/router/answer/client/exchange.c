@@ -84,11 +84,7 @@ enum gw_step gw_finish(struct gw_req *r)
 static void request_begin(struct gw_worker *w, struct gw_peer *from, struct http_exchange *x,
 	const struct http_head *h)
 {
-	struct gw_req *r = calloc(1, sizeof *r);
-	if (r == NULL) {
-		http_exchange_abort(x, CGN_NO_MEMORY);
-		return;
-	}
+	struct gw_req *r = CGN_NEW(struct gw_req);
 	r->tag = GW_REQ_TAG;
 	r->w = w;
 	r->client.x = x;
@@ -170,8 +166,6 @@ static void on_close(struct http_exchange *x, void *user, const struct cgn_err *
 {
 	(void)x;
 	struct gw_req *r = user;
-	if (r == NULL)
-		return; /* there was no memory for the request */
 	CGN_LIVE(r, GW_REQ_TAG);
 	r->client.x = NULL;
 	r->client.why = *why;

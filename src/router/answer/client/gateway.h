@@ -19,15 +19,14 @@ struct gw_worker_cfg {
 	size_t explain;      /* bytes; 0: no record */
 };
 /* Make a worker that listens; it serves once gw_worker_start was called. Takes references of |view| and |rules|.
- * NO_MEMORY, INVALID, or why it can't listen. */
+ * INVALID, or why it can't listen. */
 CGN_RC gw_worker_new(const struct gw_worker_cfg *cfg, struct cluster_view *view, struct gw_rules *rules,
 	struct gw_worker **out, struct cgn_err *err);
 CGN_RC gw_worker_start(struct gw_worker *w, struct cgn_err *err);
 /* Let the worker listen as |http| says for the requests of |peer|. Before gw_worker_start. As gw_worker_new. */
 CGN_RC gw_worker_gate(struct gw_worker *w, struct gw_peer *peer, const struct http_server_cfg *http,
 	struct cgn_err *err);
-/* Any thread: replace the worker's view and rules. Takes references; NULL: no change. Out of memory, the worker
- * keeps its old ones. */
+/* Any thread: replace the worker's view and rules. Takes references; NULL: no change. */
 void gw_worker_update(struct gw_worker *w, struct cluster_view *view, struct gw_rules *rules);
 /* Any thread: stop listening; call |on_idle|, on the worker's loop, when no connection is left. */
 void gw_worker_drain(struct gw_worker *w, void (*on_idle)(void *arg), void *arg);

@@ -60,14 +60,13 @@ CGN_RC gw_worker_new(const struct gw_worker_cfg *cfg, struct cluster_view *view,
 		rc = gw_explain_open(w, cfg->explain, err);
 	if (cgn_ok(rc))
 		rc = http_server_new(w->loop, &cfg->http, &gw_http_ops, w, &w->server, err);
-	if (cgn_ok(rc))
-		rc = gw_store_open(w, cfg->store, err);
 	if (!cgn_ok(rc)) {
 		http_server_free(&w->server);
 		cgn_loop_free(&w->loop);
 		worker_drop(w);
 		return rc;
 	}
+	gw_store_open(w, cfg->store);
 	gw_hooks_open(w);
 	cgn_timer_init(&w->count_timer, w->loop, worker_count);
 	w->counted_at = cgn_loop_now(w->loop);
@@ -125,11 +124,7 @@ static void worker_on_news(struct cgn_loop *l, struct cgn_post *p)
 
 void gw_worker_update(struct gw_worker *w, struct cluster_view *view, struct gw_rules *rules)
 {
-	struct news *n = calloc(1, sizeof *n);
-	if (n == NULL) {
-		cgn_log(ERROR, "router.no_memory", F_U64("worker", w->index));
-		return;
-	}
+	struct news *n = CGN_NEW(struct news);
 	n->w = w;
 	n->view = view;
 	n->rules = rules;

@@ -100,19 +100,17 @@ static enum gw_step head_check(struct gw_req *r, struct gw_filing *f)
 static struct gw_filing *filing_new(struct gw_req *r)
 {
 	struct gw_shared *shared = r->w->shared;
-	if (atomic_fetch_add(&shared->batch_calls, 1) < shared->batch_max_calls) {
-		struct gw_filing *f = calloc(1, sizeof *f);
-		if (f != NULL) {
-			*f = (struct gw_filing){.tag = FILING_TAG, .r = r, .fd = -1};
-			f->loop = r->w->loop;
-			f->shared = shared;
-			(void)cgn_str_copyz(f->tenant, sizeof f->tenant, r->identity.tenant);
-			(void)cgn_str_copyz(f->key, sizeof f->key, cgn_str_of(r->identity.key_id));
-			return f;
-		}
+	if (atomic_fetch_add(&shared->batch_calls, 1) >= shared->batch_max_calls) {
+		atomic_fetch_sub(&shared->batch_calls, 1);
+		return NULL;
 	}
-	atomic_fetch_sub(&shared->batch_calls, 1);
-	return NULL;
+	struct gw_filing *f = CGN_NEW(struct gw_filing);
+	*f = (struct gw_filing){.tag = FILING_TAG, .r = r, .fd = -1};
+	f->loop = r->w->loop;
+	f->shared = shared;
+	(void)cgn_str_copyz(f->tenant, sizeof f->tenant, r->identity.tenant);
+	(void)cgn_str_copyz(f->key, sizeof f->key, cgn_str_of(r->identity.key_id));
+	return f;
 }
 
 static bool op_takes_body(enum filing_op op)
@@ -185,11 +183,10 @@ static void filing_closed(void *arg)
 /* The request has ended, and no job runs. */
 static void filing_end(struct gw_filing *f)
 {
-	bool open = f->upload != NULL || f->fd >= 0;
-	if (open && cgn_ok(cgn_loop_work(f->loop, filing_close, filing_closed, f)))
-		return;
-	filing_close(f); /* There is nothing to do, or no memory for a job. */
-	filing_free(f);
+	if (f->upload != NULL || f->fd >= 0)
+		cgn_loop_work(f->loop, filing_close, filing_closed, f);
+	else
+		filing_free(f);
 }
 
 static void job_done(void *arg)
@@ -210,9 +207,8 @@ static enum gw_step job_start(struct gw_req *r, bool last)
 	f->piece = f->in;
 	f->in = (struct cgn_buf){0};
 	f->last = last;
-	f->busy = cgn_ok(cgn_loop_work(f->loop, filing_work, job_done, f));
-	if (!f->busy)
-		return gw_refuse_no_memory(r, "memory");
+	f->busy = true;
+	cgn_loop_work(f->loop, filing_work, job_done, f);
 	return gw_park(r, WAIT_POOL, 0);
 }
 

@@ -84,9 +84,7 @@ static bool try_begin(struct gw_req *r, const struct handoff_end *end, const str
 {
 	struct gw_handoff *h = r->plan.handoff;
 	if (h == NULL) {
-		h = r->plan.handoff = calloc(1, sizeof *h);
-		if (h == NULL)
-			return false;
+		h = r->plan.handoff = CGN_NEW(struct gw_handoff);
 		h->tag = GW_HANDOFF_TAG;
 		cgn_arena_init(&h->head, GW_HEAD_ARENA);
 	}

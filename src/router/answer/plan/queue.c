@@ -112,9 +112,8 @@ static void on_verdict(struct cgn_loop *l, struct cgn_post *p);
 
 static struct gw_ticket *ticket_new(struct gw_req *r)
 {
-	struct gw_ticket *t = calloc(1, sizeof *t + r->prompt.model.n + r->identity.tenant.n + 2);
-	if (t == NULL)
-		return NULL;
+	struct gw_ticket *t =
+		cgn_zeroed(1, sizeof *t + r->prompt.model.n + r->identity.tenant.n + 2, CGN_HERE);
 	char *names = (char *)(t + 1);
 	t->tag = GW_TICKET_TAG;
 	atomic_init(&t->refs, 1);
@@ -385,13 +384,11 @@ static enum gw_step queue_refused(struct gw_req *r, enum admission_verdict verdi
 
 /* Enter the queue, or return to it because the place that was reserved is gone. |forget_failed|: no other
  * nodes exist than those that failed the request. */
-static bool ticket_enter(struct gw_req *r, bool forget_failed)
+static void ticket_enter(struct gw_req *r, bool forget_failed)
 {
 	struct gw_ticket *t = r->plan.ticket;
 	if (t == NULL) {
 		t = r->plan.ticket = ticket_new(r);
-		if (t == NULL)
-			return false;
 		r->plan.queued_at = cgn_loop_now(r->w->loop);
 		ticket_fill(t, r);
 		waiting_count(t, bucket_of(r), true);
@@ -401,7 +398,6 @@ static bool ticket_enter(struct gw_req *r, bool forget_failed)
 	if (t->policy.pause)
 		plan_forgive(&r->plan.legs);
 	ticket_post(t, r);
-	return true;
 }
 
 void gw_queue_enter(struct gw_req *r, enum route_verdict verdict)
@@ -411,10 +407,7 @@ void gw_queue_enter(struct gw_req *r, enum route_verdict verdict)
 		return;
 	}
 	gw_goto(r, GW_QUEUE);
-	if (!ticket_enter(r, verdict == ROUTE_NONE))
-		(void)gw_plan_fail(r,
-			&(struct gw_refusal){503, "server_error", "no_memory", .retry_after = 1},
-			"out of memory");
+	ticket_enter(r, verdict == ROUTE_NONE);
 }
 
 enum gw_step gw_queue(struct gw_req *r)

@@ -30,20 +30,16 @@ struct gw_reservations {
 	cgn_nsec swept;
 };
 
-CGN_RC gw_reservations_open(const struct gw_reservations_cfg *cfg, struct gw_reservations **out,
-	struct cgn_err *err)
+struct gw_reservations *gw_reservations_open(const struct gw_reservations_cfg *cfg)
 {
-	struct gw_reservations *t = calloc(1, sizeof *t);
-	if (t == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "reservations: out of memory");
+	struct gw_reservations *t = CGN_NEW(struct gw_reservations);
 	t->tag = GW_RESERVATIONS_TAG;
 	t->cfg = *cfg;
 	(void)pthread_mutex_init(&t->lock, NULL);
 	cgn_list_init(&t->order);
 	for (size_t i = 0; i < BUCKETS; i++)
 		cgn_list_init(&t->buckets[i]);
-	*out = t;
-	return CGN_OK;
+	return t;
 }
 
 static void held_free(struct gw_reservations *t, struct held *h)
@@ -93,9 +89,7 @@ static CGN_RC held_add(struct gw_reservations *t, const struct gw_reservation_na
 		return CGN_FAIL(err, OVERLOADED,
 			"there are %u reservations (router.selection.max): end those whose request is over",
 			t->n);
-	struct held *h = calloc(1, sizeof *h);
-	if (h == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "out of memory");
+	struct held *h = CGN_NEW(struct held);
 	h->holder = name->holder;
 	h->touched = now;
 	h->ticket = *ticket;

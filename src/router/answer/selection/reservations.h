@@ -13,8 +13,7 @@ struct gw_reservations_cfg {
 	cgn_nsec lease;
 	struct telemetry *telemetry;
 };
-CGN_RC gw_reservations_open(const struct gw_reservations_cfg *cfg, struct gw_reservations **out,
-	struct cgn_err *err);
+struct gw_reservations *gw_reservations_open(const struct gw_reservations_cfg *cfg);
 void gw_reservations_close(struct gw_reservations **take); /* NULL-safe; no worker runs. */
 
 /* The name of a reservation: other holders do not see it. */

@@ -100,11 +100,8 @@ static void node_state_report(struct router_watch *w, const struct cluster_node 
 		F_STR("state", node_state_text(n->state)));
 	if (w->shown_id != NULL && strcmp(w->shown_id, id) != 0)
 		telemetry_forget(w->r->shared.telemetry, "node", w->shown_id);
-	char *copy = strdup(id);
-	if (copy == NULL)
-		return;
 	free(w->shown_id);
-	w->shown_id = copy;
+	w->shown_id = cgn_str_dupz(cgn_str_of(id));
 	w->shown = n->state;
 	for (unsigned s = 0; s < NODE_STATE_COUNT; s++)
 		metric_set(METRIC_OF(w->r->shared.telemetry, NODE_STATE, id,

@@ -19,8 +19,6 @@ static void direct_send(struct router_watch *w, const struct router_direct_told 
 	load.heard = now->heard;
 	rq.direct = &load;
 	pb_pack(&rq, &b);
-	if (b.bad)
-		return;
 	const struct iovec iov = {b.p, b.n};
 	w->told = *now;
 	grpc_send(w->call, &iov, 1);

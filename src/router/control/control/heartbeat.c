@@ -81,9 +81,7 @@ CGN_RC router_heartbeat_open(struct router *r, struct cgn_err *err)
 	struct gw_peers *peers = r->shared.peers;
 	if (peers == NULL)
 		return CGN_OK;
-	r->heartbeats = calloc(peers->n + 1, sizeof *r->heartbeats);
-	if (r->heartbeats == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "heartbeats of peers: out of memory");
+	r->heartbeats = CGN_NEW_ARRAY(struct router_heartbeat, peers->n);
 	for (size_t i = 0; i < peers->n; i++) {
 		struct router_heartbeat *b = &r->heartbeats[i];
 		const struct webclient_cfg cfg = {.url = peers->v[i].url,

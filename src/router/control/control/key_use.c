@@ -35,25 +35,24 @@ static void use_write(struct cgn_timer *t)
 	cgn_timer_set(t, EVERY);
 }
 
-CGN_RC router_key_use_open(struct router *r, const char *path, struct cgn_err *err)
+void router_key_use_open(struct router *r, const char *path)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {.n = 0};
 	struct cgn_err why;
 	struct cgn_str lines;
 	if (r->keys.set == NULL)
-		return CGN_OK;
-	CGN_TRY(statefile_open(r->loop, path, "the last use of keys", &r->keys.use_file, err));
+		return;
+	r->keys.use_file = statefile_open(r->loop, path, "the last use of keys");
 	cgn_timer_init(&r->keys.use_timer, r->loop, use_write);
 	cgn_timer_set(&r->keys.use_timer, EVERY);
 	r->keys.uses_written = auth_keys_uses(r->keys.set);
 	if (!statefile_read(r->keys.use_file, FILE_MAX, &text))
-		return CGN_OK;
+		return;
 	cgn_rc rc = seal_open(cgn_buf_view(&text), USE_KIND, USE_FORMAT, &lines, &why);
 	if (cgn_ok(rc))
 		auth_keys_used_read(r->keys.set, lines);
 	else
 		statefile_set_aside(r->keys.use_file, why.msg);
-	return CGN_OK;
 }
 
 void router_key_use_close(struct router *r)

@@ -156,21 +156,17 @@ static void job_done(void *arg)
 		reload_release(r);
 }
 
-static CGN_RC job_start(struct router *r, struct cgn_err *err)
+static void job_start(struct router *r)
 {
 	struct router_keys_job *j = CGN_NEW(struct router_keys_job);
 	*j = (struct router_keys_job){.r = r,
-		.path = strdup(r->cfg->auth.api_keys_file),
+		.path = cgn_str_dupz(cgn_str_of(r->cfg->auth.api_keys_file)),
 		.seed = r->keys.seed,
 		.old = r->keys.set};
 	if (j->old != NULL)
 		auth_keys_ref(j->old);
-	if (j->path == NULL || !cgn_ok(cgn_loop_work(r->loop, job_work, job_done, j))) {
-		job_free(j);
-		return CGN_FAIL(err, NO_MEMORY, "auth.api_keys_file: out of memory");
-	}
 	r->keys.job = j;
-	return CGN_OK;
+	cgn_loop_work(r->loop, job_work, job_done, j);
 }
 
 void router_keys_reload(struct router *r)
@@ -186,7 +182,6 @@ void router_keys_reload(struct router *r)
 
 bool router_keys_refresh(struct router *r, bool force)
 {
-	struct cgn_err err;
 	r->keys.again = r->keys.job != NULL && (r->keys.again || force);
 	if (r->keys.job != NULL)
 		return true;
@@ -202,8 +197,6 @@ bool router_keys_refresh(struct router *r, bool force)
 	r->keys.fingerprint = now;
 	if (!router_wants_keys(r->cfg))
 		return false;
-	if (cgn_ok(job_start(r, &err)))
-		return true;
-	keys_refused(r, &err);
-	return r->keys.set == NULL; /* No rules without keys where they are required. */
+	job_start(r);
+	return true;
 }

@@ -31,7 +31,7 @@ CGN_RC router_keys_open(struct router *r, struct cgn_err *err);
 bool router_wants_keys(const struct config *cfg);
 void router_keys_close(struct router *r);
 /* Remember when keys were used last in the file |path|; after router_keys_open. */
-CGN_RC router_key_use_open(struct router *r, const char *path, struct cgn_err *err);
+void router_key_use_open(struct router *r, const char *path);
 void router_key_use_close(struct router *r); /* Before router_keys_close. */
 /* Note the last uses that |old| has in |fresh|. Any thread. */
 CGN_RC router_key_use_move(const struct auth_keys *old, struct auth_keys *fresh, struct cgn_err *err);

@@ -71,16 +71,11 @@ static struct router_model_logged *mode_logged(struct router *r, struct cgn_str 
 static bool mode_remember(struct router *r, struct cgn_str name, enum gw_tokens_mode mode)
 {
 	size_t n = r->reported.n_models, at = mode_place(r, name);
-	struct router_model_logged *v =
-		n < LOGGED_MAX ? realloc(r->reported.models, (n + 1) * sizeof *v) : NULL;
-	if (v == NULL)
+	if (n == LOGGED_MAX)
 		return false;
-	r->reported.models = v;
-	char *copy = cgn_str_dupz(name);
-	if (copy == NULL)
-		return false;
+	struct router_model_logged *v = r->reported.models = CGN_GROWN(r->reported.models, n + 1);
 	memmove(v + at + 1, v + at, (n - at) * sizeof *v);
-	v[at] = (struct router_model_logged){copy, mode};
+	v[at] = (struct router_model_logged){cgn_str_dupz(name), mode};
 	r->reported.n_models++;
 	return true;
 }

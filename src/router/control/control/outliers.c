@@ -89,16 +89,15 @@ static size_t members_fill(const struct router *r, struct outlier_member *out)
 
 void router_outliers_check(struct router *r)
 {
-	size_t most = r->members.cluster->count[NODE_READY], n = 0;
-	struct outlier_member *members = calloc(most + 1, sizeof *members);
-	struct outlier_peer *peers = calloc(most + 1, sizeof *peers);
-	double *scratch = calloc(most + 1, sizeof *scratch);
+	size_t most = r->members.cluster->count[NODE_READY];
+	struct outlier_member *members = CGN_NEW_ARRAY(struct outlier_member, most);
+	struct outlier_peer *peers = CGN_NEW_ARRAY(struct outlier_peer, most);
+	double *scratch = CGN_NEW_ARRAY(double, most);
 	cgn_nsec now = cgn_loop_now(r->loop);
 	bool turn = cgn_since(now, r->outliers_turned_at) >= OUTLIER_TURN;
 	if (turn)
 		r->outliers_turned_at = now;
-	if (members != NULL && peers != NULL && scratch != NULL)
-		n = members_fill(r, members);
+	size_t n = members_fill(r, members);
 	for (size_t i = 0, end; i < n; i = end) {
 		for (end = i + 1; end < n && members[end].models == members[i].models;)
 			end++;

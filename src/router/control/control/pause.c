@@ -25,6 +25,5 @@ void router_pause_tell(void *user, const struct gw_pause *pause)
 	rq.n_pauses = 1;
 	pb_pack(&rq, &b);
 	const struct iovec iov = {b.p, b.n};
-	if (!b.bad)
-		grpc_send(w->call, &iov, 1);
+	grpc_send(w->call, &iov, 1);
 }

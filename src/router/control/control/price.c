@@ -48,7 +48,7 @@ static CGN_RC source_open(struct router *r, const char *url, struct cgn_err *err
 	p->url.base[0] = '\0';
 	p->url.base_is_version = false;
 	p->ask_at = 0;
-	return p->where != NULL ? CGN_OK : CGN_FAIL(err, NO_MEMORY, "out of memory");
+	return CGN_OK;
 }
 
 static CGN_RC price_of(const struct router *r, struct cgn_str text, double *out, struct cgn_err *err)

@@ -251,8 +251,7 @@ void router_cache_fill(const struct router *r, const struct cluster_node *n, str
 	Cognitora__V1__NodeCache *to)
 {
 	const struct kvindex *index = r->shared.choice.index;
-	const struct router_watch *w =
-		r->members.watches[n->slot]; /* NULL: out of memory when it was opened. */
+	const struct router_watch *w = r->members.watches[n->slot];
 	uint64_t tiers[BLOCK_TIERS] = {0},
 		 sums = n->has_index_id ? sums_fold(kvindex_sums(index, n->index_id)) : 0;
 	char text[24];
@@ -260,8 +259,8 @@ void router_cache_fill(const struct router *r, const struct cluster_node *n, str
 		kvindex_tier_counts(index, n->index_id, tiers);
 	(void)snprintf(text, sizeof text, "%016llx", (unsigned long long)sums);
 	to->source = pb_text(n->keeps_none ? "none" : n->fed_bytes ? "slots" : n->fed ? "events" : "sent");
-	to->state = pb_text(w != NULL ? residency_state(r, n, w) : "lost");
-	to->staleness_seconds = w != NULL ? (double)(residency_staleness(w) / CGN_MSEC) / 1e3 : 0;
+	to->state = pb_text(residency_state(r, n, w));
+	to->staleness_seconds = (double)(residency_staleness(w) / CGN_MSEC) / 1e3;
 	to->trust = node_stats_trust(&r->members.cluster->stats[n->slot]);
 	to->blocks = n->has_index_id ? kvindex_count(index, n->index_id) : 0;
 	to->gpu = tiers[BLOCK_GPU];

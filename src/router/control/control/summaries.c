@@ -16,13 +16,12 @@ CGN_RC router_summaries_open(struct router *r, struct cgn_err *err)
 	const cgn_nsec interval = r->cfg->router.federation.summary_interval;
 	if (peers == NULL || interval == 0)
 		return CGN_OK;
-	struct router_summaries *s = r->summaries = calloc(1, sizeof *s);
-	if (s == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "summaries of peers: out of memory");
+	struct router_summaries *s = r->summaries = CGN_NEW(struct router_summaries);
 	for (size_t i = 0; i < peers->n; i++)
 		if (peers->v[i].summaries != NULL && peers->v[i].url != NULL)
 			CGN_TRY(router_ask_open(r, &peers->v[i], interval, &s->asks[i], err));
-	return router_tell_open(r, interval, &s->tell, err);
+	s->tell = router_tell_open(r, interval);
+	return CGN_OK;
 }
 
 void router_summaries_close(struct router *r)

@@ -6,13 +6,13 @@
 #include "router/control/control/router.h"
 
 struct router_tell;
-/* Make a new set for each peer that asks, every |interval|. Closes with the loop at rest. NO_MEMORY. */
-CGN_RC router_tell_open(struct router *r, cgn_nsec interval, struct router_tell **out, struct cgn_err *err);
+/* Make a new set for each peer that asks, every |interval|. Closes with the loop at rest. */
+struct router_tell *router_tell_open(struct router *r, cgn_nsec interval);
 void router_tell_close(struct router_tell **take); /* NULL-safe. */
 
 /* The asking of one peer. */
 struct router_ask;
-/* Ask |peer|, a cluster with an URL, every |interval|. NO_MEMORY, and as webclient_open. */
+/* Ask |peer|, a cluster with an URL, every |interval|. As webclient_open. */
 CGN_RC router_ask_open(struct router *r, struct gw_peer *peer, cgn_nsec interval, struct router_ask **out,
 	struct cgn_err *err);
 void router_ask_close(struct router_ask **take); /* NULL-safe. */

@@ -93,8 +93,6 @@ static cgn_nsec summary_take(struct router_ask *a, struct cgn_str body)
 		known_put(a, which, (struct peer_known){set, s.generation, s.shift});
 	struct gw_known *k = gw_known_new(a->peer, &s, &set);
 	peer_set_unref(&set);
-	if (k == NULL)
-		return summary_refuse(a, "out of memory");
 	k->at = cgn_loop_now(a->r->loop);
 	k->valid_to = k->at + peer_valid_span(a->interval);
 	k->bytes = body.n;
@@ -146,9 +144,7 @@ CGN_RC router_ask_open(struct router *r, struct gw_peer *peer, cgn_nsec interval
 		.tls = peer->tls,
 		.max_conns = 1,
 		.connect_timeout = CONNECT_TIMEOUT};
-	struct router_ask *a = *out = calloc(1, sizeof *a);
-	if (a == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "summaries of peers: out of memory");
+	struct router_ask *a = *out = CGN_NEW(struct router_ask);
 	a->r = r;
 	a->peer = peer;
 	a->interval = interval;

@@ -119,17 +119,14 @@ static void on_turn(struct cgn_timer *timer)
 	cgn_timer_set(timer, TURN_EVERY);
 }
 
-CGN_RC router_tell_open(struct router *r, cgn_nsec interval, struct router_tell **out, struct cgn_err *err)
+struct router_tell *router_tell_open(struct router *r, cgn_nsec interval)
 {
-	struct router_tell *t = calloc(1, sizeof *t);
-	if (t == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "summaries for peers: out of memory");
+	struct router_tell *t = CGN_NEW(struct router_tell);
 	t->r = r;
 	t->interval = interval;
 	cgn_timer_init(&t->timer, r->loop, on_turn);
 	cgn_timer_set(&t->timer, LOOK_EVERY);
-	*out = t;
-	return CGN_OK;
+	return t;
 }
 
 void router_tell_close(struct router_tell **take)

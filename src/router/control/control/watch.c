@@ -239,14 +239,9 @@ static CGN_RC channel_open(struct router_watch *w, struct cgn_err *err)
 
 void router_watch_open(struct router *r, const struct cluster_node *n)
 {
-	struct cgn_err err = {.msg = "out of memory"};
+	struct cgn_err err;
 	CGN_MUST(r->members.watches[n->slot] == NULL);
-	struct router_watch *w = calloc(1, sizeof *w);
-	if (w == NULL) {
-		cgn_log_limited(ERROR, "router.watch_failed", F_STR("node", n->info->id),
-			F_STR("why", err.msg));
-		return;
-	}
+	struct router_watch *w = CGN_NEW(struct router_watch);
 	*w = (struct router_watch){.tag = WATCH_TAG,
 		.r = r,
 		.slot = n->slot,
@@ -264,7 +259,7 @@ void router_watch_open(struct router *r, const struct cluster_node *n)
 		engine_node_start(w->engine, &engine_ops, w);
 		return;
 	}
-	if (w->address == NULL || !cgn_ok(channel_open(w, &err))) {
+	if (!cgn_ok(channel_open(w, &err))) {
 		cgn_log_limited(ERROR, "router.watch_failed", F_STR("node", n->info->id),
 			F_STR("why", err.msg));
 		return; /* The node stays a member that is never ready. */

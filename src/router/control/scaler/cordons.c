@@ -54,18 +54,18 @@ static void cordons_text(const struct scaler *s, struct cgn_buf *out)
 	seal_end(out);
 }
 
-CGN_RC scaler_cordons_load(struct scaler *s, const char *path, struct cgn_err *err)
+void router_scaler_cordons(struct scaler *s, const char *path)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {.n = 0};
 	struct cgn_str lines;
 	struct cgn_err why;
 	char node[PROTO_MAX_ID + 1];
-	CGN_TRY(statefile_open(s->r->loop, path, "cordons of the autoscaler", &s->cordons_file, err));
+	s->cordons_file = statefile_open(s->r->loop, path, "cordons of the autoscaler");
 	if (!statefile_read(s->cordons_file, FILE_MAX, &text))
-		return CGN_OK;
+		return;
 	if (!cgn_ok(seal_open(cgn_buf_view(&text), CORDONS_KIND, CORDONS_FORMAT, &lines, &why))) {
 		statefile_set_aside(s->cordons_file, why.msg);
-		return CGN_OK;
+		return;
 	}
 	while (lines.n > 0) {
 		struct cgn_str line = cgn_str_split(&lines, '\n');
@@ -75,7 +75,6 @@ CGN_RC scaler_cordons_load(struct scaler *s, const char *path, struct cgn_err *e
 			c->state = SCALER_CORDON_LIFT;
 	}
 	s->cordons_changed = false;
-	return CGN_OK;
 }
 
 /* ---- the state backend ---- */
@@ -103,9 +102,7 @@ static void lift_done(void *user, const struct cgn_err *err)
 static void cordon_lift(struct scaler *s, struct scaler_cordon *c)
 {
 	struct cgn_err err;
-	struct cordon_lift *l = calloc(1, sizeof *l);
-	if (l == NULL)
-		return; /* Tried again in a second. */
+	struct cordon_lift *l = CGN_NEW(struct cordon_lift);
 	l->s = s;
 	(void)cgn_str_copyz(l->node, sizeof l->node, cgn_str_of(c->node));
 	c->state = SCALER_CORDON_LIFTS;

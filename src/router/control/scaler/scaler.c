@@ -190,24 +190,15 @@ static void on_scaler_tick(struct cgn_timer *t)
 	scaler_nodes_note(s, now);
 }
 
-CGN_RC router_scaler_open(struct router *r, struct scaler **out, struct cgn_err *err)
+struct scaler *router_scaler_open(struct router *r)
 {
-	struct scaler *s = calloc(1, sizeof *s);
-	if (s == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for the autoscaler");
+	struct scaler *s = CGN_NEW(struct scaler);
 	s->tag = SCALER_TAG;
 	s->r = r;
 	cgn_timer_init(&s->timer, r->loop, on_scaler_tick);
 	cgn_timer_set(&s->timer, TICK);
-	*out = s;
 	r->model_wakes = scaler_wakes;
-	return CGN_OK;
-}
-
-CGN_RC router_scaler_cordons(struct scaler *s, const char *path, struct cgn_err *err)
-{
-	CGN_LIVE(s, SCALER_TAG);
-	return scaler_cordons_load(s, path, err);
+	return s;
 }
 
 void router_scaler_reload(struct scaler *s)

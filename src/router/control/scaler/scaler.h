@@ -13,12 +13,12 @@
 
 struct router;
 struct scaler;
-CGN_RC router_scaler_open(struct router *r, struct scaler **out, struct cgn_err *err); /* NO_MEMORY. */
+struct scaler *router_scaler_open(struct router *r);
 /* Keep the usual loads by the time of day in the file |path|, and read it; a damaged one is set aside. Once the router has
- * its rules. NO_MEMORY. */
-CGN_RC router_scaler_load(struct scaler *s, const char *path, struct cgn_err *err);
-/* Keep the autoscaler's cordons in the file |path|, and lift those that it names. NO_MEMORY. */
-CGN_RC router_scaler_cordons(struct scaler *s, const char *path, struct cgn_err *err);
+ * its rules. */
+void router_scaler_load(struct scaler *s, const char *path);
+/* Keep the autoscaler's cordons in the file |path|, and lift those that it names; an earlier run has set them. */
+void router_scaler_cordons(struct scaler *s, const char *path);
 void router_scaler_close(struct scaler **take);
 /* The configuration was read again: an order that failed is decided again at once. NULL-safe. */
 void router_scaler_reload(struct scaler *s);

@@ -167,8 +167,6 @@ void scaler_seasons_write(struct scaler *s);
 void scaler_seasons_close(struct scaler *s);
 
 /* cordons.c */
-/* Lift the cordons that the file |path| names; an earlier run has set them. NO_MEMORY. */
-CGN_RC scaler_cordons_load(struct scaler *s, const char *path, struct cgn_err *err);
 /* Cordon a node once the file names it, within two seconds, or lift such a cordon. */
 void scaler_cordon(struct scaler *s, const char *node, bool on);
 void scaler_cordons_step(struct scaler *s); /* Once a second. */

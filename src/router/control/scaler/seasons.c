@@ -48,22 +48,21 @@ static CGN_RC lines_take(struct scaler *s, struct cgn_str rest, struct cgn_err *
 	return CGN_OK;
 }
 
-CGN_RC router_scaler_load(struct scaler *s, const char *path, struct cgn_err *err)
+void router_scaler_load(struct scaler *s, const char *path)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {.n = 0};
 	struct cgn_str lines;
 	struct cgn_err why;
-	CGN_TRY(statefile_open(s->r->loop, path, "usual loads of the autoscaler", &s->seasons, err));
+	s->seasons = statefile_open(s->r->loop, path, "usual loads of the autoscaler");
 	if (!statefile_read(s->seasons, FILE_MAX, &text))
-		return CGN_OK;
+		return;
 	cgn_rc rc = seal_open(cgn_buf_view(&text), SEASONS_KIND, SEASONS_FORMAT, &lines, &why);
 	if (cgn_ok(rc))
 		rc = lines_take(s, lines, &why);
 	if (cgn_ok(rc))
-		return CGN_OK;
+		return;
 	statefile_set_aside(s->seasons, why.msg);
 	memset(s->groups, 0, sizeof s->groups);
-	return CGN_OK;
 }
 
 void scaler_season_note(struct scaler *s, struct scaler_group *g)

@@ -182,17 +182,14 @@ static CGN_RC order_check(const struct router *r, const change_request *rq, stru
 }
 
 /* Fill in base and path of an adapter that was loaded before. */
-static CGN_RC order_complete(const struct router *r, change_request *rq, struct cgn_err *err)
+static void order_complete(const struct router *r, change_request *rq)
 {
 	const Cognitora__V1__WantedModel *old = wanted_find(r->wanted.doc, rq->name);
 	if (old == NULL || old->base_model[0] == '\0' || !is_own(rq) || rq->lora_path[0] != '\0')
-		return CGN_OK;
+		return;
 	const struct wanted_adapter a = wanted_adapter_on(old, rq->n_nodes == 1 ? rq->nodes[0] : "");
-	rq->base_model = strdup(a.base);
-	rq->lora_path = strdup(a.path);
-	if (rq->base_model != NULL && rq->lora_path != NULL)
-		return CGN_OK;
-	return CGN_FAIL(err, NO_MEMORY, "out of memory");
+	rq->base_model = cgn_str_dupz(cgn_str_of(a.base));
+	rq->lora_path = cgn_str_dupz(cgn_str_of(a.path));
 }
 
 /* Choose the nodes of rq->replicas. */
@@ -212,11 +209,10 @@ static CGN_RC replicas_choose(const struct router *r, change_request *rq, struct
 	if (rq->replicas > WANTED_MAX_NODES)
 		return CGN_FAIL(err, UNSUPPORTED, "at most %d replicas can be chosen", WANTED_MAX_NODES);
 	wanted_rank(able, n, rq->name);
-	rq->nodes = calloc(rq->replicas, sizeof *rq->nodes);
-	for (; rq->nodes != NULL && rq->n_nodes < rq->replicas; rq->n_nodes++)
-		if ((rq->nodes[rq->n_nodes] = strdup(able[rq->n_nodes]->id)) == NULL)
-			break;
-	return rq->n_nodes == rq->replicas ? CGN_OK : CGN_FAIL(err, NO_MEMORY, "out of memory");
+	rq->nodes = CGN_NEW_ARRAY(char *, rq->replicas);
+	for (; rq->n_nodes < rq->replicas; rq->n_nodes++)
+		rq->nodes[rq->n_nodes] = cgn_str_dupz(cgn_str_of(able[rq->n_nodes]->id));
+	return CGN_OK;
 }
 
 /* Log the order once it is known whether it was stored. */
@@ -286,10 +282,10 @@ void router_change_model(struct router_call *k, struct cgn_str message)
 	}
 	if (cgn_ok(rc))
 		rc = router_call_may(k, ACTION_MODEL_CHANGE, k->order->name, &err);
-	if (cgn_ok(rc))
-		rc = order_complete(k->r, k->order, &err);
-	if (cgn_ok(rc))
+	if (cgn_ok(rc)) {
+		order_complete(k->r, k->order);
 		rc = order_check(k->r, k->order, &err);
+	}
 	if (cgn_ok(rc) && k->order->replicas > 0)
 		rc = replicas_choose(k->r, k->order, &err);
 	if (cgn_ok(rc))

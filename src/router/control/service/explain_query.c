@@ -119,13 +119,8 @@ static CGN_RC query_start(struct router *r, const struct explain_wish *wish,
 		return CGN_FAIL(err, INVALID, "a session's id has at most %d bytes", EXPLAIN_TEXT);
 	if (id.n > 0 && memchr(id.p, '\0', id.n) != NULL)
 		return CGN_FAIL(err, INVALID, "no request's id has a NUL in it");
-	struct router_explain_query *q = calloc(1, sizeof *q + r->n_workers * sizeof(struct query_part));
-	struct cgn_buf *found = calloc(r->n_workers, sizeof *found);
-	if (q == NULL || found == NULL) {
-		free(q);
-		free(found);
-		return CGN_FAIL(err, NO_MEMORY, "out of memory");
-	}
+	struct router_explain_query *q =
+		cgn_zeroed(1, sizeof *q + r->n_workers * sizeof(struct query_part), CGN_HERE);
 	*q = (struct router_explain_query){.home = r->loop,
 		.brief = wish->brief,
 		.most = id.n > 0 || wish->last > LAST_MOST ? LAST_MOST : wish->last,
@@ -133,7 +128,7 @@ static CGN_RC query_start(struct router *r, const struct explain_wish *wish,
 		.user = user,
 		.waiting = r->n_workers,
 		.n = r->n_workers,
-		.found = found};
+		.found = CGN_NEW_ARRAY(struct cgn_buf, r->n_workers)};
 	(void)cgn_str_copyz(q->id, sizeof q->id, id);
 	(void)cgn_str_copyz(q->session, sizeof q->session, wish->session);
 	*out = q;
@@ -228,9 +223,8 @@ static void admin_answer(void *user, const struct explain_answer *a)
 static void admin_ask(struct router *r, const struct explain_wish *wish, struct svc_admin_reply *reply)
 {
 	struct cgn_err err;
-	struct admin_wait *w = calloc(1, sizeof *w);
-	cgn_rc rc = w != NULL ? query_start(r, wish, admin_answer, w, &w->q, &err)
-			      : CGN_FAIL(&err, NO_MEMORY, "out of memory");
+	struct admin_wait *w = CGN_NEW(struct admin_wait);
+	cgn_rc rc = query_start(r, wish, admin_answer, w, &w->q, &err);
 	if (!cgn_ok(rc)) {
 		svc_admin_error(reply, cgn_code_http(rc.code),
 			rc.code == CGN_NOT_FOUND ? "no_record" : "failed", err.msg);

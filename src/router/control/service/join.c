@@ -173,9 +173,7 @@ static CGN_RC invite_start(struct router_call *k, struct cgn_str message, struct
 	if (k->r->ports.join == NULL)
 		return CGN_FAIL(err, UNSUPPORTED,
 			"this router cannot sign certificates: set security.ca_key_file, or invite at the router that has it");
-	k->join = calloc(1, sizeof *k->join);
-	if (k->join == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "out of memory");
+	k->join = CGN_NEW(struct router_join);
 	CGN_TRY(invite_read(rq, &k->join->invite, err));
 	CGN_TRY(invite_may(k, err));
 	return invite_put(k, err);
@@ -398,11 +396,7 @@ static void join_claimed(void *user, const struct cgn_err *err)
 static void join_handle(struct router_call *k, struct cgn_str message)
 {
 	struct cgn_err err = {.code = CGN_FINE};
-	k->join = calloc(1, sizeof *k->join);
-	if (k->join == NULL) {
-		router_call_finish(k, CGN_NO_MEMORY, "out of memory");
-		return;
-	}
+	k->join = CGN_NEW(struct router_join);
 	cgn_rc rc = join_read(k, message, &err);
 	if (cgn_ok(rc)) {
 		join_go(k, &err);

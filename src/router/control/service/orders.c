@@ -91,11 +91,7 @@ void router_admin_order(void *state, const struct http_head *h, struct cgn_str b
 	struct router *r = state;
 	CGN_LIVE(r, ROUTER_TAG);
 	struct cgn_str rest = h->path, path = cgn_str_split(&rest, '?');
-	struct admin_order *o = calloc(1, sizeof *o);
-	if (o == NULL) {
-		svc_admin_error(reply, 503, "no_memory", "out of memory");
-		return;
-	}
+	struct admin_order *o = CGN_NEW(struct admin_order);
 	*o = (struct admin_order){.tag = ORDER_TAG, .r = r};
 	if (!order_read(o, path)) {
 		svc_admin_error(reply, 404, "not_found",

@@ -161,12 +161,9 @@ static bool order_read(struct router_call *k, enum identity_action action, struc
 	if (cgn_ok(rc) && cluster_find(k->r->members.cluster, rq->node_id) == NULL &&
 		!state_watch_cordoned(k->r->members.state, rq->node_id))
 		rc = CGN_FAIL(&err, NOT_FOUND, "no node %s is known here", rq->node_id);
-	if (cgn_ok(rc)) {
-		k->node_id = strdup(rq->node_id);
-		if (k->node_id == NULL)
-			rc = CGN_FAIL(&err, NO_MEMORY, "out of memory");
-	}
-	if (!cgn_ok(rc))
+	if (cgn_ok(rc))
+		k->node_id = cgn_str_dupz(cgn_str_of(rq->node_id));
+	else
 		router_call_finish(k, rc.code, err.msg);
 	return cgn_ok(rc);
 }
@@ -285,11 +282,7 @@ SENDS(cascades, CASCADES)
 
 void router_call_new(struct grpc_call *c, struct router *r, void (*act)(struct router_call *, struct cgn_str))
 {
-	struct router_call *k = calloc(1, sizeof *k);
-	if (k == NULL) {
-		grpc_finish(c, CGN_NO_MEMORY, "out of memory");
-		return;
-	}
+	struct router_call *k = CGN_NEW(struct router_call);
 	*k = (struct router_call){.tag = ROUTER_CALL_TAG, .r = r, .c = c, .act = act};
 	struct principal who;
 	access_caller(svc_access(r->svc), c, &who);

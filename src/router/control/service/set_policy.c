@@ -78,12 +78,8 @@ static CGN_RC document_put(struct router_call *k, struct cgn_err *err)
 	CGN_TRY(document_change(k->r, k->policy, &d, err));
 	if (d.has_policy || d.has_weights)
 		route_document_write(&d, &text);
-	if (text.bad)
-		return CGN_FAIL(err, NO_MEMORY, "out of memory");
 	free(k->document);
-	k->document = strdup(cgn_buf_z(&text));
-	if (k->document == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "out of memory");
+	k->document = cgn_str_dupz(cgn_buf_view(&text));
 	cgn_rc rc = state_policy_put(k->r->members.state, cgn_buf_view(&text), put_done, k, err);
 	k->pending = cgn_ok(rc); /* put_done never runs inline. */
 	if (!cgn_ok(rc))

@@ -250,16 +250,14 @@ void gw_account_end(struct gw_req *r)
 	int status = final_status(r);
 	const struct chooser_energy joules = gw_attempt_joules(&r->attempt);
 	struct gw_series *s = series_of(r->w, r->prompt.model);
-	if (s != NULL) {
-		answer_learn(s, r);
-		joules_learn(s, &joules);
-		metric_add(series_status(r->w->shared->telemetry, s, status), 1);
-		metric_observe(s->request, cgn_since(now, r->client.started));
-		if (r->plan.queued_at > 0)
-			metric_observe(s->queue, r->plan.queued);
-		if (first_byte_took(r) > 0)
-			metric_observe(s->ttft, first_byte_took(r));
-	}
+	answer_learn(s, r);
+	joules_learn(s, &joules);
+	metric_add(series_status(r->w->shared->telemetry, s, status), 1);
+	metric_observe(s->request, cgn_since(now, r->client.started));
+	if (r->plan.queued_at > 0)
+		metric_observe(s->queue, r->plan.queued);
+	if (first_byte_took(r) > 0)
+		metric_observe(s->ttft, first_byte_took(r));
 	gw_tenant_count(r);
 	gw_session_end(r);
 	gw_cascade_count(r);

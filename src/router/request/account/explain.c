@@ -17,9 +17,7 @@ CGN_RC gw_explain_open(struct gw_worker *w, size_t bytes, struct cgn_err *err)
 {
 	uint64_t seed;
 	cgn_random(&seed, sizeof seed);
-	w->shadows = calloc(ROUTE_POLICIES, sizeof *w->shadows);
-	if (w->shadows == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "worker %u: out of memory", w->index);
+	w->shadows = CGN_NEW_ARRAY(struct gw_shadow, ROUTE_POLICIES);
 	if (bytes > 0 && bytes < EXPLAIN_LEAST)
 		return CGN_FAIL(err, INVALID,
 			"router.explain_size leaves a worker %zu bytes: it needs at least %zu", bytes,

@@ -55,27 +55,18 @@ static bool series_make_room(struct gw_worker *w)
 
 static struct gw_series *series_new(struct gw_worker *w, struct cgn_str model)
 {
-	struct gw_series *v = realloc(w->series, (w->n_series + 1) * sizeof *v);
-	char *name = cgn_str_dupz(model);
-	if (v != NULL)
-		w->series = v;
-	if (v == NULL || name == NULL) {
-		free(name);
-		return NULL;
-	}
-	series_begin(w, &v[w->n_series], name, model.n);
-	return &v[w->n_series++];
+	w->series = CGN_GROWN(w->series, w->n_series + 1);
+	series_begin(w, &w->series[w->n_series], cgn_str_dupz(model), model.n);
+	return &w->series[w->n_series++];
 }
 
 static struct gw_series *series_other(struct gw_worker *w)
 {
-	char *name = w->other == NULL ? cgn_str_dupz(CGN_STR("other")) : NULL;
-	if (name != NULL)
-		w->other = calloc(1, sizeof *w->other);
-	if (name != NULL && w->other != NULL)
-		series_begin(w, w->other, name, strlen(name));
-	else
-		free(name);
+	const struct cgn_str name = CGN_STR("other");
+	if (w->other == NULL) {
+		w->other = CGN_NEW(struct gw_series);
+		series_begin(w, w->other, cgn_str_dupz(name), name.n);
+	}
 	return w->other;
 }
 
@@ -135,25 +126,21 @@ struct metric_cell *series_status(struct telemetry *t, struct gw_series *s, int 
 
 void gw_series_itl(struct gw_req *r, cgn_nsec gap)
 {
-	if (r->answer.itl == NULL) {
-		struct gw_series *s = series_of(r->w, r->prompt.model);
-		if (s == NULL)
-			return;
-		r->answer.itl = s->itl;
-	}
+	if (r->answer.itl == NULL)
+		r->answer.itl = series_of(r->w, r->prompt.model)->itl;
 	metric_observe(r->answer.itl, gap);
 }
 
 uint32_t gw_series_answer(struct gw_worker *w, struct cgn_str model)
 {
 	const struct gw_series *s = series_of(w, model);
-	return s != NULL && s != w->other ? (uint32_t)(s->answer_tokens + 0.5) : 0;
+	return s != w->other ? (uint32_t)(s->answer_tokens + 0.5) : 0;
 }
 
 uint64_t gw_series_joules(struct gw_worker *w, struct cgn_str model)
 {
 	const struct gw_series *s = series_of(w, model);
-	return s != NULL && s != w->other ? (uint64_t)(s->joules * (double)BUDGET_JOULE_SCALE + 0.5) : 0;
+	return s != w->other ? (uint64_t)(s->joules * (double)BUDGET_JOULE_SCALE + 0.5) : 0;
 }
 
 void gw_account_open(struct gw_worker *w)

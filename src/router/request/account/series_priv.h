@@ -18,7 +18,7 @@ struct gw_series {
 	double answer_tokens; /* Moving average of the tokens of an answer */
 };
 
-/* Return the series of |model|; w->other, with the label "other", once there are too many. NULL: out of memory. */
+/* Return the series of |model|; w->other, with the label "other", once there are too many. */
 struct gw_series *series_of(struct gw_worker *w, struct cgn_str model);
 /* Return the counter of answers with |status|. */
 struct metric_cell *series_status(struct telemetry *t, struct gw_series *s, int status);

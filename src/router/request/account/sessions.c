@@ -253,9 +253,8 @@ void gw_session_answer(struct gw_req *r, bool events)
 	if (r->client.turn.key == 0 || !is_turn(r) || !r->prompt.tools || r->attempt.status != 200 ||
 		r->answer.tools != NULL)
 		return;
-	r->answer.tools = malloc(sizeof *r->answer.tools);
-	if (r->answer.tools != NULL) /* NULL: no tool is known. */
-		toolcall_init(r->answer.tools, events);
+	r->answer.tools = CGN_NEW(struct toolcall);
+	toolcall_init(r->answer.tools, events);
 }
 
 void gw_session_drop(struct gw_req *r)

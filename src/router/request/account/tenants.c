@@ -15,14 +15,11 @@ struct gw_tenant_use {
 	struct metric_cell *money, *requests, *prompt, *cached, *completion; /* NULL: the place is free. */
 };
 
-/* Return the tenant's cells; NULL: out of memory. Another tenant that had the place loses it, and takes it again
- * when it comes. */
+/* Return the tenant's cells. Another tenant that had the place loses it, and takes it again when it comes. */
 static const struct gw_tenant_use *tenant_cells(struct gw_worker *w, struct cgn_str name)
 {
 	if (w->tenants == NULL)
-		w->tenants = calloc(TENANT_CELLS, sizeof *w->tenants);
-	if (w->tenants == NULL)
-		return NULL;
+		w->tenants = CGN_NEW_ARRAY(struct gw_tenant_use, TENANT_CELLS);
 	struct gw_tenant_use *t = &w->tenants[mix_fnv1a(MIX_FNV1A, name.p, name.n) & (TENANT_CELLS - 1)];
 	if (t->requests != NULL && cgn_str_is(name, t->name))
 		return t;
@@ -51,8 +48,6 @@ void gw_tenant_count(struct gw_req *r)
 	if (r->identity.tenant.n == 0 || r->prompt.model.n == 0 || r->identity.own)
 		return;
 	const struct gw_tenant_use *t = tenant_cells(r->w, r->identity.tenant);
-	if (t == NULL)
-		return;
 	metric_add(t->requests, 1);
 	metric_add(t->prompt, u->has_prompt ? u->prompt_tokens : 0);
 	metric_add(t->cached, u->has_cached ? u->cached_tokens : 0);

@@ -36,14 +36,11 @@ static uint64_t hour_now(void)
 	return cgn_clock_wall_ms() / 1000 / HOUR_S;
 }
 
-static cgn_rc day_open(struct gw_usage *u, uint64_t day, struct statefile **out, struct cgn_err *err)
+static struct statefile *day_open(struct gw_usage *u, uint64_t day)
 {
-	char *path = NULL;
-	if (asprintf(&path, "%s-%llu", u->path, (unsigned long long)day) < 0)
-		return CGN_FAIL(err, NO_MEMORY, "usage: out of memory");
-	cgn_rc rc = statefile_open(u->loop, path, "usage", out, err);
-	free(path);
-	return rc;
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf path = {.n = 0};
+	cgn_buf_fmt(&path, "%s-%llu", u->path, (unsigned long long)day);
+	return statefile_open(u->loop, cgn_buf_z(&path), "usage");
 }
 
 static bool day_is_read(const struct gw_usage *u, uint64_t day)
@@ -68,14 +65,13 @@ static void day_note_read(struct gw_usage *u, uint64_t day)
 }
 
 /* Add the rows of the day's file, once. */
-static cgn_rc day_load(struct gw_usage *u, uint64_t day, struct cgn_err *err)
+static void day_load(struct gw_usage *u, uint64_t day)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {.n = 0};
-	struct statefile *f = NULL;
 	struct cgn_err why;
 	if (day_is_read(u, day))
-		return CGN_OK;
-	CGN_TRY(day_open(u, day, &f, err));
+		return;
+	struct statefile *f = day_open(u, day);
 	day_note_read(u, day);
 	bool there = statefile_read(f, FILE_MAX, &text);
 	(void)pthread_mutex_lock(&u->lock);
@@ -84,23 +80,22 @@ static cgn_rc day_load(struct gw_usage *u, uint64_t day, struct cgn_err *err)
 	if (!cgn_ok(rc))
 		statefile_set_aside(f, why.msg);
 	statefile_close(&f, NULL);
-	return CGN_OK;
 }
 
-static cgn_rc days_load(struct gw_usage *u, struct cgn_err *err)
+static void days_load(struct gw_usage *u)
 {
 	for (uint64_t i = 0; i < DAYS && i <= u->day; i++)
-		CGN_TRY(day_load(u, u->day - i, err));
-	return CGN_OK;
+		day_load(u, u->day - i);
 }
 
 /* Remove the file of a day that is too old, and nothing else. */
 static void day_remove(const struct gw_usage *u, uint64_t day)
 {
-	char *path = NULL;
-	if (asprintf(&path, "%s-%llu", u->path, (unsigned long long)day) > 0 && unlink(path) == 0)
-		cgn_log(INFO, "router.usage_deleted", F_STR("file", path), F_U64("kept_days", DAYS));
-	free(path);
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf path = {.n = 0};
+	cgn_buf_fmt(&path, "%s-%llu", u->path, (unsigned long long)day);
+	if (unlink(cgn_buf_z(&path)) == 0)
+		cgn_log(INFO, "router.usage_deleted", F_STR("file", cgn_buf_z(&path)),
+			F_U64("kept_days", DAYS));
 }
 
 static void days_remove(struct gw_usage *u)
@@ -112,8 +107,7 @@ static void days_remove(struct gw_usage *u)
 	u->removed = last;
 }
 
-CGN_RC gw_usage_open(struct cgn_loop *l, const char *path, struct gw_age *age, struct gw_usage **out,
-	struct cgn_err *err)
+struct gw_usage *gw_usage_open(struct cgn_loop *l, const char *path, struct gw_age *age)
 {
 	struct gw_usage *u = CGN_NEW(struct gw_usage);
 	*u = (struct gw_usage){.tag = USAGE_TAG,
@@ -123,17 +117,11 @@ CGN_RC gw_usage_open(struct cgn_loop *l, const char *path, struct gw_age *age, s
 		.billing = billing_new(),
 		.day = hour_now() / 24};
 	(void)pthread_mutex_init(&u->lock, NULL);
-	cgn_rc rc = days_load(u, err);
-	if (cgn_ok(rc))
-		rc = day_open(u, u->day, &u->file, err);
-	if (!cgn_ok(rc)) {
-		gw_usage_close(&u);
-		return rc;
-	}
+	days_load(u);
+	u->file = day_open(u, u->day);
 	days_remove(u);
 	u->written = billing_version(u->billing);
-	*out = u;
-	return CGN_OK;
+	return u;
 }
 
 /* Write the day that is open to |out| if anything has changed since it was written. */
@@ -152,21 +140,18 @@ static bool day_text(struct gw_usage *u, struct cgn_buf *out)
 static void day_close(struct gw_usage *u)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {.n = 0};
-	bool busy = u->file != NULL && statefile_is_busy(u->file);
-	if (busy)
+	if (statefile_is_busy(u->file))
 		u->written = UINT64_MAX; /* The write in progress may not be done. */
-	statefile_close(&u->file, u->file != NULL && day_text(u, &text) ? &text : NULL);
+	statefile_close(&u->file, day_text(u, &text) ? &text : NULL);
 }
 
 static void day_turn(struct gw_usage *u, uint64_t day)
 {
-	struct cgn_err err;
 	day_close(u);
 	u->day = day;
 	u->written = 0; /* The day has rows already if the clock went back. */
-	/* A day that is not read is not written, or its file would lose what it has. */
-	if (!cgn_ok(days_load(u, &err)) || !cgn_ok(day_open(u, day, &u->file, &err)))
-		u->file = NULL; /* Tried again in a second. */
+	days_load(u);   /* A day that is not read is not written, or its file would lose what it has. */
+	u->file = day_open(u, day);
 }
 
 void gw_usage_tick(struct gw_usage *u)
@@ -174,10 +159,10 @@ void gw_usage_tick(struct gw_usage *u)
 	struct cgn_buf text = {.n = 0};
 	cgn_nsec now = cgn_loop_now(u->loop);
 	CGN_LIVE(u, USAGE_TAG);
-	if (u->day != hour_now() / 24 || u->file == NULL)
+	if (u->day != hour_now() / 24)
 		day_turn(u, hour_now() / 24);
 	days_remove(u);
-	if (u->file == NULL || statefile_is_busy(u->file) || cgn_since(now, u->written_at) < GW_USAGE_EVERY)
+	if (statefile_is_busy(u->file) || cgn_since(now, u->written_at) < GW_USAGE_EVERY)
 		return;
 	u->written_at = now;
 	if (day_text(u, &text))

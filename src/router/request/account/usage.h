@@ -12,9 +12,8 @@
 
 struct gw_age;
 struct gw_usage;
-/* The files are |path|-DAY, DAY the days since 1970. Reads them; one that is damaged is renamed to .bad. NO_MEMORY. */
-CGN_RC gw_usage_open(struct cgn_loop *l, const char *path, struct gw_age *age, struct gw_usage **out,
-	struct cgn_err *err);
+/* The files are |path|-DAY, DAY the days since 1970. Reads them; one that is damaged is renamed to .bad. */
+struct gw_usage *gw_usage_open(struct cgn_loop *l, const char *path, struct gw_age *age);
 void gw_usage_close(struct gw_usage **take); /* Writes changed days. NULL-safe; no worker runs. */
 /* Once a second, on the loop. */
 void gw_usage_tick(struct gw_usage *u);

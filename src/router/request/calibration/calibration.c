@@ -30,13 +30,11 @@ static uint64_t judge_hash(const char *model, double similarity)
 	return model != NULL ? mix64(h ^ (uint64_t)llround(similarity * 1e6)) : h;
 }
 
-CGN_RC gw_calibrations_open(struct telemetry *t, const char *judge_model, double judge_similarity,
-	struct gw_calibrations **out, struct cgn_err *err)
+struct gw_calibrations *gw_calibrations_open(struct telemetry *t, const char *judge_model,
+	double judge_similarity)
 {
 	uint64_t secret[4];
-	struct gw_calibrations *c = calloc(1, sizeof *c);
-	if (c == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "calibration: out of memory");
+	struct gw_calibrations *c = CGN_NEW(struct gw_calibrations);
 	c->tag = CALIBRATIONS_TAG;
 	c->telemetry = t;
 	c->judge = judge_hash(judge_model, judge_similarity);
@@ -46,8 +44,7 @@ CGN_RC gw_calibrations_open(struct telemetry *t, const char *judge_model, double
 		(unsigned long long)secret[3]);
 	(void)pthread_mutex_init(&c->lock, NULL);
 	cgn_list_init(&c->waiting);
-	*out = c;
-	return CGN_OK;
+	return c;
 }
 
 void gw_calibrations_close(struct gw_calibrations **take)
@@ -85,8 +82,9 @@ static struct calibration_known *pair_find(struct gw_calibrations *c, struct cgn
 static struct calibration_known *pair_of(struct gw_calibrations *c, const struct calibration_sample *s)
 {
 	struct calibration_known *p = pair_find(c, cgn_str_of(s->small), cgn_str_of(s->large));
-	if (p != NULL || c->n_pairs == CALIBRATION_MODELS || (p = calloc(1, sizeof *p)) == NULL)
+	if (p != NULL || c->n_pairs == CALIBRATION_MODELS)
 		return p;
+	p = CGN_NEW(struct calibration_known);
 	(void)cgn_str_copyz(p->small, sizeof p->small, cgn_str_of(s->small));
 	(void)cgn_str_copyz(p->large, sizeof p->large, cgn_str_of(s->large));
 	p->basis = c->basis;
@@ -287,9 +285,7 @@ static struct calibration_sample *sample_of(struct gw_req *r)
 	const struct gw_cascade *g = r->plan.cascade;
 	unsigned step = (unsigned)(gw_random(r->w) * (g->chain.n - 1));
 	struct cgn_str small = g->chain.models[step], large = g->chain.models[g->chain.n - 1];
-	struct calibration_sample *s = calloc(1, sizeof *s);
-	if (s == NULL)
-		return NULL;
+	struct calibration_sample *s = CGN_NEW(struct calibration_sample);
 	cgn_list_init(&s->link);
 	s->api = prompt_api_of(r->client.target);
 	s->tokens = r->w->rules->cascade.tokens;

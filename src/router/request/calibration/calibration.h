@@ -23,16 +23,15 @@
 
 struct gw_calibrations;
 /* |judge_model| (NULL: none) and |judge_similarity| are those of the asker. */
-CGN_RC gw_calibrations_open(struct telemetry *t, const char *judge_model, double judge_similarity,
-	struct gw_calibrations **out, struct cgn_err *err);
+struct gw_calibrations *gw_calibrations_open(struct telemetry *t, const char *judge_model,
+	double judge_similarity);
 void gw_calibrations_close(
 	struct gw_calibrations **take); /* NULL-safe; no worker runs. On the control loop. */
 
 /* kept.c, on the control loop |l|: read the calibrations from the file |path|, and keep them there: the file
  * is written five seconds after a change at the latest, and at the end. A file that cannot be used is set
  * aside. */
-CGN_RC gw_calibrations_keep(struct gw_calibrations *c, struct cgn_loop *l, const char *path,
-	struct cgn_err *err);
+void gw_calibrations_keep(struct gw_calibrations *c, struct cgn_loop *l, const char *path);
 /* Call with each view and each rules before workers have them, and once a second: calibrations of other
  * models, of other engines, or with other settings are forgotten, which is logged. |c| NULL: does nothing. */
 void gw_calibrations_follow(struct gw_calibrations *c, const struct cluster_view *v,

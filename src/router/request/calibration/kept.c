@@ -135,14 +135,9 @@ static void pairs_write(struct cgn_timer *t)
 static CGN_RC lines_take(struct gw_calibrations *c, struct cgn_str lines, struct cgn_err *err)
 {
 	while (lines.n > 0) {
-		struct calibration_known *k = malloc(sizeof *k);
-		if (k == NULL || c->n_pairs == CALIBRATION_MODELS) {
-			free(k);
-			return k == NULL
-				? CGN_FAIL(err, NO_MEMORY, "out of memory")
-				: CGN_FAIL(err, INVALID, "more than %d pairs of models", CALIBRATION_MODELS);
-		}
-		c->pairs[c->n_pairs++] = k;
+		if (c->n_pairs == CALIBRATION_MODELS)
+			return CGN_FAIL(err, INVALID, "more than %d pairs of models", CALIBRATION_MODELS);
+		struct calibration_known *k = c->pairs[c->n_pairs++] = CGN_NEW(struct calibration_known);
 		CGN_TRY(calibration_known_take(&lines, k, err));
 	}
 	return CGN_OK;
@@ -159,17 +154,16 @@ static void pairs_report(struct gw_calibrations *c)
 	}
 }
 
-CGN_RC gw_calibrations_keep(struct gw_calibrations *c, struct cgn_loop *l, const char *path,
-	struct cgn_err *err)
+void gw_calibrations_keep(struct gw_calibrations *c, struct cgn_loop *l, const char *path)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {.n = 0};
 	struct cgn_str lines;
 	struct cgn_err why;
-	CGN_TRY(statefile_open(l, path, "calibration of cascades", &c->file, err));
+	c->file = statefile_open(l, path, "calibration of cascades");
 	cgn_timer_init(&c->write_timer, l, pairs_write);
 	cgn_timer_set(&c->write_timer, EVERY);
 	if (!statefile_read(c->file, FILE_MAX, &text))
-		return CGN_OK;
+		return;
 	calibrations_lock(c);
 	cgn_rc rc = seal_open(cgn_buf_view(&text), KEPT_KIND, KEPT_FORMAT, &lines, &why);
 	if (cgn_ok(rc))
@@ -180,7 +174,6 @@ CGN_RC gw_calibrations_keep(struct gw_calibrations *c, struct cgn_loop *l, const
 	}
 	pairs_report(c);
 	calibrations_unlock(c);
-	return CGN_OK;
 }
 
 void calibrations_kept_close(struct gw_calibrations *c)

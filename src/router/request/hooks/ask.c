@@ -17,7 +17,8 @@ const char *gw_hook_text(enum gw_hook_kind hook)
 
 struct gw_hooking *gw_hooking_of(struct gw_req *r)
 {
-	if (r->hook == NULL && (r->hook = calloc(1, sizeof *r->hook)) != NULL) {
+	if (r->hook == NULL) {
+		r->hook = CGN_NEW(struct gw_hooking);
 		r->hook->tag = GW_HOOKING_TAG;
 		r->hook->r = r;
 	}
@@ -251,10 +252,10 @@ static bool job_start(struct gw_req *r, const struct hook_question *q)
 	k->form = q->form;
 	cgn_buf_str(&k->body, q->body);
 	k->document = a->document;
-	if (!k->body.bad && gw_hook_book(r, &a->booked, 2 * k->body.cap) &&
-		cgn_ok(cgn_loop_work(r->w->loop, job_run, job_done, k))) {
+	if (!k->body.bad && gw_hook_book(r, &a->booked, 2 * k->body.cap)) {
 		a->document = (struct cgn_buf){0};
 		a->job = k;
+		cgn_loop_work(r->w->loop, job_run, job_done, k);
 		return true;
 	}
 	k->document = (struct cgn_buf){0};

@@ -74,8 +74,6 @@ static enum gw_step before_fail(struct gw_req *r)
 enum gw_step gw_hook(struct gw_req *r)
 {
 	struct gw_hooking *h = gw_hooking_of(r);
-	if (h == NULL)
-		return gw_refuse_no_memory(r, "memory");
 	if (!h->before_asked)
 		before_ask(r);
 	if (!h->ask.answered)

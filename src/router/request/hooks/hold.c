@@ -41,12 +41,7 @@ void gw_out_head(struct gw_req *r, int status, const struct http_field *fields, 
 		return;
 	}
 	const struct gw_hook_rules *rules = &r->w->rules->hooks;
-	struct gw_hooking *k = gw_hooking_of(r);
-	if (k == NULL) {
-		http_exchange_abort(r->client.x, CGN_NO_MEMORY);
-		return;
-	}
-	struct gw_hold *h = &k->hold;
+	struct gw_hold *h = &gw_hooking_of(r)->hold;
 	*h = (struct gw_hold){.on = true,
 		.status = status,
 		.length = length,

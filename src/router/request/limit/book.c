@@ -32,20 +32,15 @@ static void book_load(struct gw_budgets *b)
 	b->written = budget_book_version(b->book);
 }
 
-CGN_RC gw_budgets_open(struct cgn_loop *l, const char *path, struct gw_budgets **out, struct cgn_err *err)
+struct gw_budgets *gw_budgets_open(struct cgn_loop *l, const char *path)
 {
 	struct gw_budgets *b = CGN_NEW(struct gw_budgets);
 	b->tag = BUDGETS_TAG;
 	(void)pthread_mutex_init(&b->lock, NULL);
 	b->book = budget_book_new();
-	cgn_rc rc = statefile_open(l, path, "budgets", &b->file, err);
-	if (!cgn_ok(rc)) {
-		gw_budgets_close(&b);
-		return rc;
-	}
+	b->file = statefile_open(l, path, "budgets");
 	book_load(b);
-	*out = b;
-	return CGN_OK;
+	return b;
 }
 
 /* Write the book to |out| if it has changed since it was written. */

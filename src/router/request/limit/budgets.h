@@ -11,8 +11,8 @@
 
 struct gw_budgets;
 /* Read the file |path|, if there is one. One that cannot be used is renamed to |path|.bad, with a line in the log;
- * nothing is spent then. NO_MEMORY. */
-CGN_RC gw_budgets_open(struct cgn_loop *l, const char *path, struct gw_budgets **out, struct cgn_err *err);
+ * nothing is spent then. */
+struct gw_budgets *gw_budgets_open(struct cgn_loop *l, const char *path);
 /* Write the file if anything has changed, and free. NULL-safe; no worker runs. */
 void gw_budgets_close(struct gw_budgets **take);
 /* Once a second, on the loop: write the file in the background if anything has changed. Returns how many requests were

@@ -222,8 +222,6 @@ enum gw_step gw_limit(struct gw_req *r)
 		return limit_pass(r);
 	if (!begun)
 		r->plan.limits = limits_of(r);
-	if (r->plan.limits == NULL)
-		return gw_refuse_no_memory(r, "memory");
 	if (r->plan.limits->asking || (!begun && gw_store_ask(r, r->plan.limits)))
 		return gw_park(r, WAIT_STORE, 0); /* the store has a timeout for each call */
 	return limit_decide(r);

@@ -28,5 +28,5 @@ struct gw_store_cfg {
 CGN_RC gw_store_cfg(const struct config *cfg, struct gw_store_cfg *out, struct cgn_err *err);
 void gw_store_cfg_fini(struct gw_store_cfg *c);
 /* |cfg| NULL or not set: no store. */
-CGN_RC gw_store_open(struct gw_worker *w, const struct gw_store_cfg *cfg, struct cgn_err *err);
+void gw_store_open(struct gw_worker *w, const struct gw_store_cfg *cfg);
 void gw_store_close(struct gw_worker *w);

@@ -92,10 +92,10 @@ static void on_state(void *user, bool ready, const struct cgn_err *why)
 	s->away = !ready;
 }
 
-CGN_RC gw_store_open(struct gw_worker *w, const struct gw_store_cfg *cfg, struct cgn_err *err)
+void gw_store_open(struct gw_worker *w, const struct gw_store_cfg *cfg)
 {
 	if (cfg == NULL || !cfg->set)
-		return CGN_OK;
+		return;
 	struct gw_store *s = CGN_NEW(struct gw_store);
 	char probe[KEY_MAX];
 	*s = (struct gw_store){.tag = STORE_TAG, .w = w};
@@ -112,15 +112,10 @@ CGN_RC gw_store_open(struct gw_worker *w, const struct gw_store_cfg *cfg, struct
 		.on_state = on_state,
 		.user = s,
 	};
-	cgn_rc rc = redis_new(w->loop, &redis, &s->redis, err);
+	s->redis = redis_new(w->loop, &redis);
 	explicit_bzero(&redis.url, sizeof redis.url);
-	if (!cgn_ok(rc)) {
-		free(s);
-		return rc;
-	}
 	metric_shift(s->here, 1);
 	w->store = s;
-	return CGN_OK;
 }
 
 void gw_store_close(struct gw_worker *w)

@@ -26,8 +26,9 @@ static void work_begin(struct gw_req *r, void (*run)(struct gw_req *r), void (*t
 	CGN_MUST(r->state == GW_ROUTE && !k->busy);
 	k->run = run;
 	k->then = then;
-	k->busy = large && cgn_ok(cgn_loop_work(r->w->loop, on_pool, on_pooled, r));
-	if (k->busy) {
+	k->busy = large;
+	if (large) {
+		cgn_loop_work(r->w->loop, on_pool, on_pooled, r);
 		gw_goto(r, GW_READ);
 		return;
 	}

@@ -240,8 +240,6 @@ static void question_send(struct gw_req *r, const struct view_node *node)
 static void engine_works(struct gw_req *r)
 {
 	struct tokens_model *m = tokens_model_of(r->w, r->prompt.model);
-	if (m == NULL)
-		return;
 	if (m->failures > 0)
 		cgn_log_limited(INFO, "gateway.tokens_again", F_STRN("model", r->prompt.model),
 			F_STR("node", r->prompt.tokenizing->ask.call.node_id));
@@ -253,8 +251,6 @@ static void engine_works(struct gw_req *r)
 static void engine_fails(struct gw_req *r, const char *reason, const char *why)
 {
 	struct tokens_model *m = tokens_model_of(r->w, r->prompt.model);
-	if (m == NULL)
-		return;
 	if (m->failures == 0)
 		cgn_log_limited(WARN, "gateway.tokens_fallback", F_STRN("model", r->prompt.model),
 			F_STR("node", r->prompt.tokenizing->ask.call.node_id),
@@ -352,7 +348,7 @@ static void ask_send(struct gw_req *r)
 		tokens_fall_back(r, nobody_text(r));
 		return;
 	}
-	if (m != NULL && m->quiet_until > cgn_loop_now(r->w->loop)) {
+	if (m->quiet_until > cgn_loop_now(r->w->loop)) {
 		tokens_fall_back(r, "paused");
 		return;
 	}

@@ -256,13 +256,8 @@ static void encode_start(struct gw_req *r, struct tokens_job *j)
 	j->worker = t;
 	j->pooled = true;
 	t->pooled += j->text.n;
-	if (cgn_ok(cgn_loop_work(r->w->loop, on_pool, on_pooled, j))) {
-		gw_goto(r, GW_TOKENS);
-		return;
-	}
-	j->pooled = false;
-	t->pooled -= j->text.n;
-	tokens_fall_back(r, PROMPT_LACKS_MEMORY);
+	cgn_loop_work(r->w->loop, on_pool, on_pooled, j);
+	gw_goto(r, GW_TOKENS);
 }
 
 /* Read the prompt and write its text. Any thread. */
@@ -293,12 +288,7 @@ static void file_then(struct gw_req *r)
 
 void tokens_file_start(struct gw_req *r, struct gw_tokenizer_set *tokenizers)
 {
-	struct tokens_job *j = calloc(1, sizeof *j);
-	if (j == NULL) {
-		tokens_fall_back(r, PROMPT_LACKS_MEMORY);
-		return;
-	}
-	r->prompt.tokenizing->job = j;
+	struct tokens_job *j = r->prompt.tokenizing->job = CGN_NEW(struct tokens_job);
 	j->tokenizers = tokenizers;
 	j->keeps_strings = is_sglangs(r);
 	gw_tokenizer_set_ref(tokenizers);

@@ -147,10 +147,8 @@ void gw_tokens_end(struct gw_req *r)
 
 static void chain_done(struct gw_req *r, enum gw_tokens_mode mode)
 {
-	struct tokens_model *m = tokens_model_of(r->w, r->prompt.model);
 	r->prompt.unit = gw_tokens_text(mode);
-	if (m != NULL)
-		metric_add(m->chains[mode], 1);
+	metric_add(tokens_model_of(r->w, r->prompt.model)->chains[mode], 1);
 	if (r->prompt.tokenizing != NULL)
 		r->prompt.media = r->prompt.tokenizing->p.n_media > 0;
 	if (r->prompt.tokenizing != NULL)
@@ -247,7 +245,7 @@ void tokens_take(struct gw_req *r, const uint32_t *ids, size_t n, const struct p
 
 /* ---- beginnings ---- */
 
-static bool prompt_new(struct gw_req *r, const struct gw_model *row, enum gw_tokens_mode mode)
+static void prompt_new(struct gw_req *r, const struct gw_model *row, enum gw_tokens_mode mode)
 {
 	struct gw_tokenizing *p = CGN_NEW(struct gw_tokenizing);
 	p->tag = PROMPT_TAG;
@@ -258,7 +256,6 @@ static bool prompt_new(struct gw_req *r, const struct gw_model *row, enum gw_tok
 		p->block_tokens = TOKENS_BLOCK_MAX; /* so that the longest prompt is counted to its end */
 	p->began = cgn_clock_now();
 	r->prompt.tokenizing = p;
-	return true;
 }
 
 /* True if an engine may count the prompt's tokens itself, which is exact. */
@@ -281,10 +278,11 @@ void gw_tokens_start(struct gw_req *r, const struct gw_model *row)
 	if (mode != GW_BYTES && api == PROMPT_NONE)
 		return; /* the route has no prompt that an engine would cache */
 	r->prompt.block_bytes = row != NULL ? row->block_bytes : GW_BLOCK_BYTES;
-	if (mode == GW_BYTES || !prompt_new(r, row, mode)) {
+	if (mode == GW_BYTES) {
 		gw_body_work(r, bytes_run, bytes_then);
 		return;
 	}
+	prompt_new(r, row, mode);
 	if (mode == GW_FILE)
 		tokens_file_start(r, row->tokenizers);
 	else

@@ -79,7 +79,7 @@ void tokens_leave(struct gw_req *r);
 /* Use blocks of bytes, and leave GW_TOKENS. |reason|: label of cgn_prompt_fallback_total; NULL: bytes are what the model's rules
  * ask for. */
 void tokens_fall_back(struct gw_req *r, const char *reason);
-/* Return the state of a model; NULL: out of memory. */
+/* Return the state of a model. */
 struct tokens_model *tokens_model_of(struct gw_worker *w, struct cgn_str name);
 
 /* engine.c: make the chain from an engine's tokens. Afterwards the chain is there, or the request is in

@@ -63,19 +63,14 @@ static uint64_t seen_last(struct gw_age *a, const char *path)
 	return newest_file(path);
 }
 
-CGN_RC gw_age_open(struct cgn_loop *l, const char *path, struct gw_age **out, struct cgn_err *err)
+struct gw_age *gw_age_open(struct cgn_loop *l, const char *path)
 {
 	struct gw_age *a = CGN_NEW(struct gw_age);
 	*a = (struct gw_age){.tag = GW_AGE_TAG, .loop = l};
 	(void)pthread_mutex_init(&a->lock, NULL);
-	cgn_rc rc = statefile_open(l, path, "clock of deletions", &a->file, err);
-	if (!cgn_ok(rc)) {
-		gw_age_close(&a);
-		return rc;
-	}
+	a->file = statefile_open(l, path, "clock of deletions");
 	age_begin(&a->age, seen_last(a, path), cgn_clock_now());
-	*out = a;
-	return CGN_OK;
+	return a;
 }
 
 uint64_t gw_age_now(struct gw_age *a)
@@ -130,8 +125,7 @@ void gw_age_close(struct gw_age **take)
 	if (a == NULL)
 		return;
 	CGN_LIVE(a, GW_AGE_TAG);
-	if (a->file != NULL)
-		age_text(a, &text);
+	age_text(a, &text);
 	statefile_close(&a->file, text.n > 0 && !text.bad ? &text : NULL);
 	(void)pthread_mutex_destroy(&a->lock);
 	a->tag = 0;

@@ -7,8 +7,8 @@
 #define GW_AGE_EVERY (600 * CGN_SEC) /* Between two writes of the file. */
 
 struct gw_age;
-/* Read the file |path|. Without one, the newest file beside it says when a router ran last. NO_MEMORY. */
-CGN_RC gw_age_open(struct cgn_loop *l, const char *path, struct gw_age **out, struct cgn_err *err);
+/* Read the file |path|. Without one, the newest file beside it says when a router ran last. */
+struct gw_age *gw_age_open(struct cgn_loop *l, const char *path);
 void gw_age_close(struct gw_age **take); /* Writes the file. NULL-safe. */
 /* Once a second, on the loop: write the file when it is due, and log a wall clock that is far ahead. */
 void gw_age_tick(struct gw_age *a);

@@ -96,9 +96,7 @@ static CGN_RC pools_open(struct engine_nodes *e, struct cgn_err *err)
 		return CGN_OK;
 	CGN_TRY(cgn_err_of(k8s_new(e->cfg.loop, c->cluster.kubernetes_config, &e->k8s, err),
 		"inference_pools", err));
-	e->pools = calloc(c->n_inference_pools, sizeof(struct engine_pool *));
-	if (e->pools == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for inference_pools");
+	e->pools = CGN_NEW_ARRAY(struct engine_pool *, c->n_inference_pools);
 	for (size_t i = 0; i < c->n_inference_pools; i++)
 		CGN_TRY(pool_open(e, &c->inference_pools[i], err));
 	return CGN_OK;
@@ -110,9 +108,7 @@ CGN_RC engine_nodes_open(const struct engine_nodes_cfg *cfg, struct engine_nodes
 	*out = e;
 	*e = (struct engine_nodes){.tag = ENGINE_NODES_TAG, .cfg = *cfg};
 	cgn_arena_init(&e->arena, ENGINE_NODES_BYTES);
-	e->rows = calloc(cfg->config->n_engine_nodes + 1, sizeof *e->rows);
-	if (e->rows == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for engine_nodes");
+	e->rows = CGN_NEW_ARRAY(struct engine_nodes_row, cfg->config->n_engine_nodes);
 	for (size_t i = 0; i < cfg->config->n_engine_nodes; i++) {
 		e->n_rows = i + 1;
 		CGN_TRY(row_open(e, i, err));

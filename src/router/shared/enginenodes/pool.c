@@ -115,15 +115,13 @@ static CGN_RC member_node(struct engine_pool *p, struct pool_member *m, size_t a
 static void member_add(struct engine_pool *p, const struct inferencepool_pod *pod, size_t at,
 	const char *address)
 {
-	struct cgn_err err = {.msg = "out of memory"};
-	struct pool_member *m = calloc(1, sizeof *m);
-	if (m != NULL) {
-		m->port = p->spec.ports[at];
-		m->seen = true;
-		(void)cgn_str_copyz(m->pod, sizeof m->pod, cgn_str_of(pod->name));
-		(void)cgn_str_copyz(m->address, sizeof m->address, cgn_str_of(address));
-	}
-	if (m == NULL || !cgn_ok(member_node(p, m, at, &err))) {
+	struct cgn_err err;
+	struct pool_member *m = CGN_NEW(struct pool_member);
+	m->port = p->spec.ports[at];
+	m->seen = true;
+	(void)cgn_str_copyz(m->pod, sizeof m->pod, cgn_str_of(pod->name));
+	(void)cgn_str_copyz(m->address, sizeof m->address, cgn_str_of(address));
+	if (!cgn_ok(member_node(p, m, at, &err))) {
 		cgn_log_limited(ERROR, "router.node_refused", F_STR("node", pod->name),
 			F_STR("why", err.msg));
 		p->refused++;

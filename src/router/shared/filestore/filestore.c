@@ -41,23 +41,18 @@ static struct filestore_file *row_find(struct filestore *s, struct cgn_str id)
 	return NULL;
 }
 
-CGN_RC filestore_row_add(struct filestore *s, const struct filestore_file *f, struct cgn_err *err)
+void filestore_row_add(struct filestore *s, const struct filestore_file *f)
 {
 	struct filestore_file *old = row_find(s, cgn_str_of(f->id));
 	if (old != NULL) {
 		*old = *f;
-		return CGN_OK;
+		return;
 	}
 	if (s->n == s->cap) {
-		size_t cap = s->cap > 0 ? 2 * s->cap : 16;
-		struct filestore_file *grown = reallocarray(s->files, cap, sizeof *grown);
-		if (grown == NULL)
-			return CGN_FAIL(err, NO_MEMORY, "out of memory");
-		s->files = grown;
-		s->cap = cap;
+		s->cap = s->cap > 0 ? 2 * s->cap : 16;
+		s->files = CGN_GROWN(s->files, s->cap);
 	}
 	s->files[s->n++] = *f;
-	return CGN_OK;
 }
 
 uint64_t filestore_tenant_bytes(const struct filestore *s, struct cgn_str tenant)
@@ -248,7 +243,7 @@ static bool name_has_kind(const char *name, const char *kind)
 		strcmp(name + n - k, kind) == 0;
 }
 
-static CGN_RC meta_load(struct filestore *s, const char *name, struct cgn_err *err)
+static void meta_load(struct filestore *s, const char *name)
 {
 	char path[PATH_MAX];
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {0};
@@ -259,10 +254,10 @@ static CGN_RC meta_load(struct filestore *s, const char *name, struct cgn_err *e
 	if (cgn_ok(rc))
 		rc = filestore_meta_read(cgn_buf_view(&text), &f, &why);
 	if (cgn_ok(rc))
-		return filestore_row_add(s, &f, err);
-	cgn_log(ERROR, "filestore.bad_description", F_STR("path", path), F_STR("why", why.msg),
-		F_STR("then", "the file is not served; its bytes stay in the folder"));
-	return CGN_OK;
+		filestore_row_add(s, &f);
+	else
+		cgn_log(ERROR, "filestore.bad_description", F_STR("path", path), F_STR("why", why.msg),
+			F_STR("then", "the file is not served; its bytes stay in the folder"));
 }
 
 static int row_order(const void *a, const void *b)
@@ -273,31 +268,28 @@ static int row_order(const void *a, const void *b)
 
 /* Call |each| for the names of |kind| in the folder. */
 static CGN_RC folder_walk(struct filestore *s, const char *kind,
-	CGN_RC (*each)(struct filestore *s, const char *name, struct cgn_err *err), struct cgn_err *err)
+	void (*each)(struct filestore *s, const char *name), struct cgn_err *err)
 {
 	DIR *d = opendir(s->folder);
 	if (d == NULL)
 		return CGN_FAIL(err, STORAGE, "cannot read the folder %s: %s", s->folder, strerror(errno));
-	cgn_rc rc = CGN_OK;
-	for (struct dirent *e = readdir(d); e != NULL && cgn_ok(rc); e = readdir(d))
+	for (struct dirent *e = readdir(d); e != NULL; e = readdir(d))
 		if (name_has_kind(e->d_name, kind))
-			rc = each(s, e->d_name, err);
+			each(s, e->d_name);
 	(void)closedir(d);
-	return rc;
+	return CGN_OK;
 }
 
 /* Remove bytes without a description: an upload that did not end. */
-static CGN_RC data_check(struct filestore *s, const char *name, struct cgn_err *err)
+static void data_check(struct filestore *s, const char *name)
 {
 	char path[PATH_MAX], id[FILESTORE_ID_MAX];
-	(void)err;
 	(void)cgn_str_copyz(id, sizeof id, (struct cgn_str){name, strlen(name) - strlen(".data")});
 	filestore_path(s, id, "meta", path);
 	if (access(path, F_OK) == 0)
-		return CGN_OK;
+		return;
 	filestore_path(s, id, "data", path);
 	(void)unlink(path);
-	return CGN_OK;
 }
 
 CGN_RC filestore_open(const struct filestore_cfg *cfg, struct filestore **out, struct cgn_err *err)
@@ -308,8 +300,7 @@ CGN_RC filestore_open(const struct filestore_cfg *cfg, struct filestore **out, s
 	(void)pthread_mutex_init(&s->lock, NULL);
 	cgn_list_init(&s->uploads);
 	s->folder = cgn_str_dupz(cgn_str_of(cfg->folder));
-	cgn_rc rc = s->folder == NULL ? CGN_FAIL(err, NO_MEMORY, "out of memory")
-				      : disk_mkdirs(cfg->folder, 0700, err);
+	cgn_rc rc = disk_mkdirs(cfg->folder, 0700, err);
 	if (cgn_ok(rc))
 		rc = folder_walk(s, ".meta", meta_load, err);
 	if (cgn_ok(rc))

@@ -35,7 +35,7 @@ struct filestore_upload {
 
 void filestore_path(const struct filestore *s, const char *id, const char *kind, char out[PATH_MAX]);
 /* ---- with the lock held ---- */
-CGN_RC filestore_row_add(struct filestore *s, const struct filestore_file *f, struct cgn_err *err);
+void filestore_row_add(struct filestore *s, const struct filestore_file *f);
 /* Return the bytes of the tenant's files, and those of its uploads that run. */
 uint64_t filestore_tenant_bytes(const struct filestore *s, struct cgn_str tenant);
 

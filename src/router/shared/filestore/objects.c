@@ -52,8 +52,7 @@ CGN_RC objects_open(const struct objects_cfg *cfg, struct objects **out, struct 
 	if (snprintf(o->base, sizeof o->base, "%s/%s/%s", cfg->endpoint, cfg->bucket, cfg->prefix) >=
 		(int)sizeof o->base)
 		return CGN_FAIL(err, INVALID, "endpoint, bucket and prefix are too long");
-	if (cfg->ca_file != NULL && (o->ca_file = cgn_str_dupz(cgn_str_of(cfg->ca_file))) == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "out of memory");
+	o->ca_file = cgn_str_dup_maybe(cfg->ca_file);
 	CGN_TRY(fetch_open(&o->idle[0], err));
 	o->n_idle = 1;
 	*out = CGN_TAKE(&o);

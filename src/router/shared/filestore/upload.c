@@ -211,11 +211,9 @@ static CGN_RC file_enter(struct filestore *s, const struct filestore_file *f, bo
 	if (counts)
 		CGN_TRY(quota_check(s, cgn_str_of(f->tenant), f->bytes, err));
 	meta_put(f, &meta);
-	if (meta.bad)
-		return CGN_FAIL(err, NO_MEMORY, "out of memory");
 	filestore_path(s, f->id, "meta", path);
 	size_t had = s->n;
-	CGN_TRY(filestore_row_add(s, f, err));
+	filestore_row_add(s, f);
 	cgn_rc rc = disk_write_file_atomic(path, cgn_buf_view(&meta), 0600, err);
 	if (!cgn_ok(rc))
 		s->n = had; /* A new row was added last; one that was there stays. */

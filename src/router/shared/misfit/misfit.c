@@ -34,15 +34,12 @@ struct gw_misfits {
 	struct witness_book unjudged;
 };
 
-CGN_RC gw_misfits_new(struct gw_misfits **out, struct cgn_err *err)
+struct gw_misfits *gw_misfits_new(void)
 {
-	struct gw_misfits *f = calloc(1, sizeof *f);
-	*out = f;
-	if (f == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "no memory for the table of nodes that refuse requests");
+	struct gw_misfits *f = CGN_NEW(struct gw_misfits);
 	f->tag = MISFITS_TAG;
 	CGN_MUST(pthread_mutex_init(&f->lock, NULL) == 0);
-	return CGN_OK;
+	return f;
 }
 
 void gw_misfits_free(struct gw_misfits **take)

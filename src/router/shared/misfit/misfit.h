@@ -30,8 +30,8 @@ struct gw_misfit_kind {
 };
 
 struct gw_misfits;
-CGN_RC gw_misfits_new(struct gw_misfits **out, struct cgn_err *err); /* CGN_NO_MEMORY. */
-void gw_misfits_free(struct gw_misfits **take);                      /* NULL-safe. */
+struct gw_misfits *gw_misfits_new(void);
+void gw_misfits_free(struct gw_misfits **take); /* NULL-safe. */
 /* All of the following: any thread, and |f| NULL is a table without rows. */
 /* Another node answered what |s| refused. */
 void gw_misfit_blame(struct gw_misfits *f, const struct gw_suspect *s, const struct gw_misfit_kind *k,

@@ -157,8 +157,8 @@ static CGN_RC peer_fill(struct gw_peers *all, const struct config *cfg, size_t i
 		!patterns_fill(&from->accepts, a, &p->accepts, &p->n_accepts))
 		return CGN_FAIL(err, NO_MEMORY, "peers: out of memory");
 	cgn_rc rc = transport_open(p, from, a, &why);
-	if (cgn_ok(rc) && gw_peer_is_cluster(p) && cfg->router.federation.summary_interval > 0)
-		rc = gw_summaries_new(&p->summaries, &why);
+	if (gw_peer_is_cluster(p) && cfg->router.federation.summary_interval > 0)
+		p->summaries = gw_summaries_new();
 	all->n++;
 	if (!cgn_ok(rc))
 		return CGN_FAIL_AS(err, rc.code, "peers.\"%.40s\": %.400s", from->name, why.msg);

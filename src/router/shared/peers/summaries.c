@@ -26,10 +26,8 @@ struct gw_summaries {
 
 struct gw_known *gw_known_new(const struct gw_peer *peer, const struct peer_summary *s, struct peer_set **set)
 {
-	struct gw_known *k = calloc(1, sizeof *k);
-	char *at = k != NULL ? k->names : NULL;
-	if (k == NULL)
-		return NULL;
+	struct gw_known *k = CGN_NEW(struct gw_known);
+	char *at = k->names;
 	atomic_init(&k->refs, 1);
 	k->set = *set;
 	*set = NULL;
@@ -68,15 +66,12 @@ const struct gw_known_model *gw_known_model(const struct gw_known *k, struct cgn
 
 /* ---- both sides ---- */
 
-CGN_RC gw_summaries_new(struct gw_summaries **out, struct cgn_err *err)
+struct gw_summaries *gw_summaries_new(void)
 {
-	struct gw_summaries *r = calloc(1, sizeof *r);
-	if (r == NULL)
-		return CGN_FAIL(err, NO_MEMORY, "peers: out of memory");
+	struct gw_summaries *r = CGN_NEW(struct gw_summaries);
 	r->tag = SUMMARIES_TAG;
 	(void)pthread_mutex_init(&r->lock, NULL);
-	*out = r;
-	return CGN_OK;
+	return r;
 }
 
 void gw_summaries_free(struct gw_summaries **take)

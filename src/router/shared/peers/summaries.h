@@ -36,8 +36,8 @@ const struct gw_known_model *gw_known_model(const struct gw_known *k,
 	struct cgn_str theirs); /* NULL: none. */
 
 struct gw_summaries;
-CGN_RC gw_summaries_new(struct gw_summaries **out, struct cgn_err *err); /* NO_MEMORY. */
-void gw_summaries_free(struct gw_summaries **take);                      /* NULL-safe. */
+struct gw_summaries *gw_summaries_new(void);
+void gw_summaries_free(struct gw_summaries **take); /* NULL-safe. */
 
 /* ---- from the peer ---- */
 

@@ -430,12 +430,8 @@ static const struct grpc_call_ops stream_ops = {.on_message = on_message,
 void picker_on_call(struct grpc_call *c, void *server_user)
 {
 	struct picker *p = server_user;
-	struct picker_stream *s = calloc(1, sizeof *s);
+	struct picker_stream *s = CGN_NEW(struct picker_stream);
 	CGN_LIVE(p, PICKER_TAG);
-	if (s == NULL) {
-		grpc_refuse(c, CGN_NO_MEMORY, "out of memory");
-		return;
-	}
 	*s = (struct picker_stream){.tag = PICKER_STREAM_TAG, .owner = p, .grpc = c};
 	cgn_arena_init(&s->arena, PICKER_HEAD);
 	cgn_list_init(&s->link);

@@ -60,16 +60,15 @@ static void rates_read(struct gw_pregate *p)
 	}
 }
 
-CGN_RC gw_pregate_open(struct cgn_loop *l, const char *path, struct gw_pregate **out, struct cgn_err *err)
+struct gw_pregate *gw_pregate_open(struct cgn_loop *l, const char *path)
 {
 	struct gw_pregate *p = CGN_NEW(struct gw_pregate);
-	*out = p;
 	CGN_MUST(pthread_mutex_init(&p->lock, NULL) == 0);
 	cgn_timer_init(&p->write_timer, l, rates_write);
-	CGN_TRY(statefile_open(l, path, "rates of cascades", &p->file, err));
+	p->file = statefile_open(l, path, "rates of cascades");
 	rates_read(p);
 	cgn_timer_set(&p->write_timer, EVERY);
-	return CGN_OK;
+	return p;
 }
 
 void gw_pregate_close(struct gw_pregate **take)
@@ -80,8 +79,7 @@ void gw_pregate_close(struct gw_pregate **take)
 	if (p == NULL)
 		return;
 	cgn_timer_cancel(&p->write_timer);
-	if (p->file != NULL)
-		statefile_close(&p->file, rates_text(p, &text) ? &text : NULL);
+	statefile_close(&p->file, rates_text(p, &text) ? &text : NULL);
 	CGN_MUST(pthread_mutex_destroy(&p->lock) == 0);
 	free(p);
 }

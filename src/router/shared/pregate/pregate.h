@@ -7,9 +7,8 @@
 
 struct gw_pregate;
 /* On the control loop |l|: read the rates from the file |path|, and keep them there: the file is written five
- * seconds after a change at the latest, and at the end. A file that cannot be used is set aside.
- * NO_MEMORY. */
-CGN_RC gw_pregate_open(struct cgn_loop *l, const char *path, struct gw_pregate **out, struct cgn_err *err);
+ * seconds after a change at the latest, and at the end. A file that cannot be used is set aside. */
+struct gw_pregate *gw_pregate_open(struct cgn_loop *l, const char *path);
 void gw_pregate_close(struct gw_pregate **take); /* NULL-safe; no worker runs. On the control loop. */
 
 /* cascade_is_hopeless and cascade_learn; any thread. */

@@ -39,13 +39,8 @@ static void link_retire(struct gw_worker *w, struct gw_link *l)
 static CGN_RC link_new(struct gw_worker *w, const struct view_node *node, struct gw_link **out,
 	struct cgn_err *err)
 {
-	struct gw_link *l = calloc(1, sizeof *l);
-	if (l != NULL)
-		l->address = cgn_str_dupz(cgn_str_of(node->address));
-	if (l == NULL || l->address == NULL) {
-		free(l);
-		return CGN_FAIL(err, NO_MEMORY, "link to %s: out of memory", node->id);
-	}
+	struct gw_link *l = CGN_NEW(struct gw_link);
+	l->address = cgn_str_dupz(cgn_str_of(node->address));
 	l->tag = LINK_TAG;
 	l->slot = node->slot;
 	if (node->direct.door != NULL) {
@@ -69,17 +64,13 @@ static CGN_RC link_new(struct gw_worker *w, const struct view_node *node, struct
 	return CGN_OK;
 }
 
-/* Copy the way to an engine without an agent. False: out of memory. */
-static bool link_door(struct gw_link *l, const struct cluster_door *d)
+/* Copy the way to an engine without an agent. */
+static void link_door(struct gw_link *l, const struct cluster_door *d)
 {
-	l->url = malloc(sizeof *l->url);
-	if (l->url == NULL)
-		return false;
+	l->url = CGN_NEW(struct weburl);
 	*l->url = d->url;
-	if (d->authorization == NULL)
-		return true;
-	l->authorization = cgn_str_dupz(cgn_str_of(d->authorization));
-	return l->authorization != NULL;
+	if (d->authorization != NULL)
+		l->authorization = cgn_str_dupz(cgn_str_of(d->authorization));
 }
 
 /* Forget a pool that could not be made. */
@@ -98,7 +89,9 @@ bool gw_link_engine(struct gw_worker *w, struct gw_link *l, const struct view_no
 	if (l->engine != NULL)
 		return strcmp(l->engine_address, d->address) == 0;
 	l->engine_address = cgn_str_dupz(cgn_str_of(d->address));
-	bool bare = d->door != NULL, known = l->engine_address != NULL && (!bare || link_door(l, d->door));
+	bool bare = d->door != NULL;
+	if (bare)
+		link_door(l, d->door);
 	/* gw_direct_start opens no more calls than allowed; calls that were cancelled may still be closing */
 	const struct http_client_cfg cfg = {.addr = l->engine_address,
 		.authority = bare ? d->door->url.authority : NULL,
@@ -107,7 +100,7 @@ bool gw_link_engine(struct gw_worker *w, struct gw_link *l, const struct view_no
 		.max_conns = d->connections,
 		.connect_timeout = bare ? AGENT_CONNECT : ENGINE_CONNECT,
 		.idle_timeout = ENGINECALL_IDLE};
-	if (known && cgn_ok(http_client_new(w->loop, &cfg, &l->engine, NULL)))
+	if (cgn_ok(http_client_new(w->loop, &cfg, &l->engine, NULL)))
 		return true;
 	link_engine_forget(l);
 	return false;

@@ -28,8 +28,8 @@ struct gw_link {
 	struct cgn_grave grave;
 };
 
-/* Set |*out| to the link of |node| and take a reference, which gw_link_release gives back. NO_MEMORY, or why
- * no channel could be made. */
+/* Set |*out| to the link of |node| and take a reference, which gw_link_release gives back. Fails where no
+ * channel can be made. */
 CGN_RC gw_link_get(struct gw_worker *w, const struct view_node *node, struct gw_link **out,
 	struct cgn_err *err);
 /* Let |l| have a pool of connections to the engine that |node| names. False: there is none, or it had another engine,

@@ -20,9 +20,8 @@ static void budget_try(struct cgn_str text)
 
 static struct budget_book *book_read(struct cgn_str text)
 {
-	struct budget_book *b = NULL;
+	struct budget_book *b = budget_book_new();
 	struct cgn_err err;
-	CGN_MUST(cgn_ok(budget_book_new(&b, &err)));
 	if (!cgn_ok(budget_book_read(b, text, &err)))
 		budget_book_free(&b);
 	return b;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "policy/node/engine/engine.h"
+#include "policy/node/engine/models.h"
 
 #define MODELS_MOST 16
 

@@ -26,7 +26,6 @@ static void source_step(struct kvsource *s, uint8_t what, struct cgn_str payload
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
-	struct holdings *h = NULL;
 	struct kvsource *s = NULL;
 	if (n < 2)
 		return 0;
@@ -35,7 +34,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 		.block_tokens = 1U + (data[0] >> 1 & 3),
 		.can_replay = (data[0] & 8) != 0,
 		.max_blocks = 64};
-	CGN_MUST(cgn_ok(holdings_new(48, NULL, NULL, &h, NULL)) && cgn_ok(kvsource_new(&cfg, h, &s, NULL)));
+	struct holdings *h = holdings_new(48, NULL, NULL);
+	CGN_MUST(cgn_ok(kvsource_new(&cfg, h, &s, NULL)));
 	cgn_nsec now = CGN_SEC;
 	seq = 0;
 	source_step(s, 5, (struct cgn_str){0}, now);

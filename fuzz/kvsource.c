@@ -130,8 +130,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 	static struct world w;
 	struct cgn_err err = {0};
 	w = (struct world){.now = CGN_SEC};
-	CGN_MUST(cgn_ok(holdings_new(1000000, NULL, NULL, &w.h, &err)) &&
-		cgn_ok(kvsource_new(&cfg, w.h, &w.s, &err)));
+	w.h = holdings_new(1000000, NULL, NULL);
+	CGN_MUST(cgn_ok(kvsource_new(&cfg, w.h, &w.s, &err)));
 	source_give(&w, KVSOURCE_IN_CONNECTED, (struct cgn_str){0});
 	for (size_t i = 0; i + 3 <= n && i < 300; i += 3) {
 		unsigned prompt =

@@ -34,7 +34,7 @@ static void made_begin(struct made *m, struct cgn_str json)
 {
 	struct cgn_err err = {0};
 	CGN_MUST(cgn_ok(tokenizer_load(json, &m->t, &err)));
-	CGN_MUST(cgn_ok(tokenizer_work_new(m->t, &m->w, &err)));
+	m->w = tokenizer_work_new(m->t);
 }
 
 static void know_token(struct made *m, struct cgn_buf *b, const char *token, const char *bytes, size_t n)

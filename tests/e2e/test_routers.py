@@ -37,8 +37,8 @@ def test_what_one_router_has_there_the_others_know(several):
         return (sum(a.values()) == 4 and sum(b.values()) == 2 and sum(idle.values()) == 0
                 and one.others() == b and two.others() == a and three.others() == {i: a[i] + b[i] for i in a})
     until(agreed, lambda: f"all know it all: {one.nodes()} {two.nodes()} {three.nodes()}")
-    assert one.others("decoding") == two.inflight()
-    assert one.others("queued_tokens") == {"a": 0, "b": 0}  # all of them have begun
+    until(lambda: one.others("decoding") == two.inflight(), lambda: f"all of them decode: {one.others('decoding')} {two.inflight()}")
+    until(lambda: one.others("queued_tokens") == {"a": 0, "b": 0}, "all of them have begun")
     until(lambda: all(three.metric("cgn_others_inflight", i) == n for i, n in three.others().items()), "and so do its metrics")
     for s in mine:
         s.reset()

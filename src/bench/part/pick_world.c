@@ -184,7 +184,8 @@ CGN_RC pick_world_init(struct pick_world *w, const struct pick_cfg *cfg, struct 
 	w->shared.pending = pending_new(PENDING_BYTES);
 	w->shared.hotprefix = hotprefix_new(HOTPREFIX_BYTES);
 	w->shared.transfer = transfer_new();
-	w->prompts = promptcache_new(PROMPT_BYTES);
+	if ((w->prompts = promptcache_new(PROMPT_BYTES)) == NULL)
+		return CGN_FAIL(err, NO_MEMORY, "no memory for the cache of prompts");
 	CGN_TRY(nodes_join(w, cfg->sent, err));
 	CGN_TRY(chooser_new(&w->shared, (uint32_t)w->seed, &w->chooser, err));
 	system_tell(w);

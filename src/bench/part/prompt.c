@@ -81,7 +81,8 @@ static CGN_RC one_round(struct run *r, const struct cgn_buf *text, size_t turn, 
 	double took = 0;
 	struct cgn_str prompt = {text->p, turn};
 	promptcache_free(&r->cache);
-	r->cache = promptcache_new(CACHE_BYTES);
+	if ((r->cache = promptcache_new(CACHE_BYTES)) == NULL)
+		return CGN_FAIL(err, NO_MEMORY, "no memory for the cache of prompts");
 	CGN_TRY(make_chain(r, prompt, &took, err));
 	keep_best(&out->first, took);
 	out->tokens = r->tokens;

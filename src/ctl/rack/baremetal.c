@@ -108,7 +108,12 @@ static CGN_RC programs_find(struct job *j, struct cgn_err *err)
 	if (j->undo)
 		return CGN_OK;
 	CGN_TRY(ctl_run_folder(self, err));
-	return rack_programs_find(dir != NULL ? dir : self, &j->programs, err);
+	dir = dir != NULL ? dir : self;
+	CGN_TRY(rack_programs_find(dir, &j->programs, err));
+	if (j->programs.of[RACK_CTL].source[0] != '\0' && j->programs.of[RACK_LAB].source[0] == '\0')
+		(void)fprintf(stderr,
+			"%s has no cgn-lab: the hosts get none, and cgn-ctl bench needs it there\n", dir);
+	return CGN_OK;
 }
 
 /* ---- the plan ---- */

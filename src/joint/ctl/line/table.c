@@ -79,7 +79,7 @@ void ctl_table_wide_column(struct ctl_table *t, const char *header, bool is_numb
 	t->is_wide[t->columns - 1] = true;
 }
 
-static void cell_add(struct ctl_table *t, const char *fmt, va_list ap)
+__attribute__((format(printf, 2, 0))) static void cell_add(struct ctl_table *t, const char *fmt, va_list ap)
 {
 	va_list again;
 	va_copy(again, ap);

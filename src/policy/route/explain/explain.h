@@ -95,7 +95,7 @@ struct explain_peer {
 	float joules;   /* Energy of the prompt there; negative: not known. */
 };
 
-/* The unit that a policy compares. SCORE: the highest wins; MS (a cost) and REQUESTS: the lowest wins; TURN:
+/* The unit that a policy compares. SCORE_UNIT: the highest wins; MS (a cost) and REQUEST_UNIT: the lowest wins; TURN:
  * turns or random numbers. */
 enum explain_unit { EXPLAIN_SCORE_UNIT, EXPLAIN_MS, EXPLAIN_REQUEST_UNIT, EXPLAIN_TURN, EXPLAIN_UNITS };
 

@@ -78,7 +78,7 @@ static void cand_fill(const struct chooser_pick_result *p, size_t at, const stru
 	out->v[EXPLAIN_OTHERS].u = c->others;
 	out->v[EXPLAIN_DECODING].u = c->decoding;
 	out->v[EXPLAIN_QUEUED].u = c->queued_tokens < 4e9F ? (uint32_t)c->queued_tokens : UINT32_MAX;
-	out->v[EXPLAIN_SCORE].f = (float)(p->ask.policy == ROUTE_WEIGHTED ? score : -score + 0.0);
+	out->v[EXPLAIN_SCORE].f = (float)(units[p->ask.policy] == EXPLAIN_SCORE_UNIT ? score : -score + 0.0);
 	out->v[EXPLAIN_KV].f = (float)t.kv;
 	out->v[EXPLAIN_LOAD].f = (float)t.load;
 	out->v[EXPLAIN_POWER].f = (float)t.power;

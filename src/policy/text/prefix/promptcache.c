@@ -43,7 +43,11 @@ struct promptcache *promptcache_new(size_t budget_bytes)
 	size_t n = 1;
 	while (n < budget_bytes / BYTES_PER_BUCKET && n < BUCKETS_MAX)
 		n *= 2;
-	c->buckets = CGN_NEW_ARRAY(struct promptcache_entry *, n);
+	c->buckets = calloc(n, sizeof(struct promptcache_entry *));
+	if (c->buckets == NULL) {
+		free(c);
+		return NULL;
+	}
 	c->tag = CACHE_TAG;
 	c->n_buckets = n;
 	c->budget = budget_bytes;

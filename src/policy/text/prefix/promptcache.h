@@ -27,7 +27,7 @@ struct promptcache_stats {
 struct promptcache;
 struct promptcache_entry; /* Borrowed until the next put. */
 
-/* |budget_bytes| 0: nothing is cached. */
+/* |budget_bytes| 0: nothing is cached. NULL: there is no memory for the table of so many bytes, which an operator chose. */
 struct promptcache *promptcache_new(size_t budget_bytes);
 void promptcache_free(struct promptcache **take);
 struct promptcache_stats promptcache_stats(const struct promptcache *c);

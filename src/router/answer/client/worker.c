@@ -52,10 +52,11 @@ CGN_RC gw_worker_new(const struct gw_worker_cfg *cfg, struct cluster_view *view,
 	w->rules = rules;
 	gw_rules_ref(rules);
 	gw_account_open(w);
-	gw_tokens_open(w, cfg->prompt_cache);
 	cgn_rc rc = chooser_new(&cfg->shared->choice, (uint32_t)w->random, &w->chooser, err);
 	if (cgn_ok(rc))
 		rc = cgn_loop_new(&w->loop, err);
+	if (cgn_ok(rc))
+		rc = gw_tokens_open(w, cfg->prompt_cache, err);
 	if (cgn_ok(rc))
 		rc = gw_explain_open(w, cfg->explain, err);
 	if (cgn_ok(rc))

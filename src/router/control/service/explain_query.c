@@ -180,13 +180,19 @@ static CGN_RC answer_check(const struct explain_answer *a, struct cgn_err *err)
 	return CGN_OK;
 }
 
-static void answer_fill(const struct router *r, const struct explain_answer *a, struct pb_tree *t,
-	Cognitora__V1__ExplainResponse *to)
+/* Return the answer in |t|, which this initializes. */
+static Cognitora__V1__ExplainResponse *answer_make(const struct router *r, const struct explain_answer *a,
+	struct pb_tree *t)
 {
 	pb_tree_init(t, SVC_DOCUMENT_LIMIT);
+	Cognitora__V1__ExplainResponse *to = PB_NEW(t, explain_response);
 	to->router = pb_text(r->id);
-	reach_fill(&a->reach, to->record = PB_NEW(t, explain_record));
+	to->record = PB_NEW(t, explain_record);
+	if (t->bad)
+		return to; /* Both may be the same spare message. */
+	reach_fill(&a->reach, to->record);
 	explain_fill(a->found, a->n, a->most, a->brief, t, to);
+	return to;
 }
 
 /* ---- the admin port ---- */
@@ -209,11 +215,10 @@ static void admin_answer(void *user, const struct explain_answer *a)
 	struct admin_wait *w = user;
 	struct svc_admin_reply reply = svc_admin_reply_new();
 	CGN_ON_EXIT(pb_tree_fini) struct pb_tree t;
-	Cognitora__V1__ExplainResponse rs = COGNITORA__V1__EXPLAIN_RESPONSE__INIT;
 	struct cgn_err err;
-	answer_fill(w->r, a, &t, &rs);
+	const Cognitora__V1__ExplainResponse *rs = answer_make(w->r, a, &t);
 	if (cgn_ok(answer_check(a, &err)))
-		svc_admin_message(&reply, &t, &rs, proto_documents[PROTO_DOCUMENT_EXPLAIN].select);
+		svc_admin_message(&reply, &t, rs, proto_documents[PROTO_DOCUMENT_EXPLAIN].select);
 	else
 		svc_admin_error(&reply, 404, "no_request", err.msg);
 	svc_admin_done(w->call, &reply);
@@ -282,12 +287,11 @@ static void call_answer(void *user, const struct explain_answer *a)
 	struct router_call *k = user;
 	CGN_LIVE(k, ROUTER_CALL_TAG);
 	CGN_ON_EXIT(pb_tree_fini) struct pb_tree t;
-	Cognitora__V1__ExplainResponse rs = COGNITORA__V1__EXPLAIN_RESPONSE__INIT;
 	struct cgn_err err;
 	k->question = NULL;
-	answer_fill(k->r, a, &t, &rs);
+	Cognitora__V1__ExplainResponse *rs = answer_make(k->r, a, &t);
 	if (cgn_ok(answer_check(a, &err)))
-		router_document_finish(k, PROTO_DOCUMENT_EXPLAIN, &t, &rs);
+		router_document_finish(k, PROTO_DOCUMENT_EXPLAIN, &t, rs);
 	else
 		router_call_finish(k, err.code, err.msg);
 }

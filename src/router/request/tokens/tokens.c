@@ -28,7 +28,7 @@ enum gw_tokens_mode gw_tokens_mode_of(const struct gw_model *row, const struct v
 
 /* ---- state of a worker ---- */
 
-void gw_tokens_open(struct gw_worker *w, size_t cache_bytes)
+CGN_RC gw_tokens_open(struct gw_worker *w, size_t cache_bytes, struct cgn_err *err)
 {
 	struct gw_tokens_worker *t = CGN_NEW(struct gw_tokens_worker);
 	w->tokens = t;
@@ -42,6 +42,10 @@ void gw_tokens_open(struct gw_worker *w, size_t cache_bytes)
 		t->seconds[i] =
 			METRIC_OF(t->telemetry, PROMPT_SECONDS, gw_tokens_text((enum gw_tokens_mode)i));
 	t->cache = promptcache_new(cache_bytes);
+	if (t->cache == NULL)
+		return CGN_FAIL(err, NO_MEMORY, "router.prompt_cache: no memory for a cache of %zu bytes",
+			cache_bytes);
+	return CGN_OK;
 }
 
 void gw_tokens_close(struct gw_worker *w)

@@ -11,7 +11,7 @@ const char *gw_tokens_text(enum gw_tokens_mode mode);
  * configuration, may be NULL; |m|: of the cluster, may be NULL. */
 enum gw_tokens_mode gw_tokens_mode_of(const struct gw_model *row, const struct view_model *m);
 
-void gw_tokens_open(struct gw_worker *w, size_t cache_bytes);
+CGN_RC gw_tokens_open(struct gw_worker *w, size_t cache_bytes, struct cgn_err *err);
 void gw_tokens_close(struct gw_worker *w);
 /* Forget the known facts of the model's engines, and find its series again when it comes back. */
 void gw_tokens_forget(struct gw_worker *w, struct cgn_str model);

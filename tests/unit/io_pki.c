@@ -477,6 +477,8 @@ static void a_key_that_is_anothers_does_not_fit(void **state)
 	cgn_buf_str(&mixed.key, cgn_buf_view(&ca.key));
 	(void)cgn_buf_z(&mixed.key);
 	assert_false(pki_is_pair(cgn_buf_view(&mixed.cert), cgn_buf_view(&mixed.key)));
+	mixed.key.n = 10;
+	assert_false(pki_is_pair(cgn_buf_view(&mixed.cert), cgn_buf_view(&mixed.key)));
 	mixed.cert.n = mixed.key.n = 0;
 	cgn_buf_str(&mixed.cert, cgn_buf_view(&leaf.cert));
 	cgn_buf_str(&mixed.key, (struct cgn_str){leaf.key.p, 10});

@@ -10,8 +10,8 @@
 
 #define RELAY_ARENA_BYTES ((size_t)1024 * 1024) /* Headers and chain, which policy/node/proto bounds */
 
-#define RELAY_RETURNS \
-	3 /* An engine whose checks succeed and that refuses its requests is not waited for any longer. */
+/* An engine whose checks succeed and that refuses its requests is not waited for more often. */
+#define RELAY_RETURNS 3
 
 /* ---- end ---- */
 static void relay_unbook(struct relay *r)

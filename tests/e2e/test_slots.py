@@ -5,6 +5,7 @@ import concurrent.futures
 import http.client
 import json
 import signal
+import threading
 import time
 
 import pytest
@@ -40,7 +41,6 @@ def test_conversations_keep_their_slots(worlds):
     for turn in range(3):
         one, other = one + answer_to(one)[:ANSWER_TOKENS] + prompt_of(10 + turn)[:24], other + answer_to(other)[:ANSWER_TOKENS] + prompt_of(20 + turn)[:24]
         for prompt in (one, other):
-            w.idle()  # a slot that is being saved takes no prompt
             assert w.asked(prompt) >= LENGTH, w.kept()
     kept = w.kept()
     assert kept["restores"] == 0 and kept["strays"] == 0, kept
@@ -212,6 +212,41 @@ def test_a_state_on_its_way_to_the_store_is_not_saved_again(worlds):
         assert other.result() < 32
     saved(w, 2)
     assert w.engine.asked["save"] == 2, w.kept()
+
+
+def test_a_turn_that_comes_while_its_slot_is_saved_waits_for_it(worlds):
+    """A free slot would have to compute all of the prompt; a prompt that is not there takes the free slot at once."""
+    w = worlds(slots=2)
+    saving, go_on = threading.Event(), threading.Event()
+    w.engine.how_save, w.engine.before_save = "before", lambda: (saving.set(), go_on.wait(30))
+    one = prompt_of(1)
+    w.asked(one)
+    assert saving.wait(30)
+    w.engine.how_save = "well"
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        turn = pool.submit(w.asked, one + answer_to(one)[:ANSWER_TOKENS] + "and then")
+        until(lambda: waiting(w) == 1, lambda: w.c.status())
+        assert w.asked(prompt_of(2)) == 0
+        assert waiting(w) == 1
+        go_on.set()
+        assert turn.result() >= LENGTH, w.kept()
+    assert w.kept()["restores"] == 0 and w.metric("cgn_slot_restores_total", outcome="late") == 0, w.kept()
+
+
+def test_a_save_that_takes_longer_than_the_prompt_is_not_awaited_to_its_end(worlds):
+    w = worlds(slots=2, start=False)
+    _, _, w.admin = w.start("a", kv_restore_timeout="200ms")
+    w.c.wait_ready(1)
+    until(lambda: w.kept()["at_work"], lambda: w.kept())
+    saving, go_on = threading.Event(), threading.Event()
+    w.engine.how_save, w.engine.before_save = "before", lambda: (saving.set(), go_on.wait(30))
+    one = prompt_of(1)
+    w.asked(one)
+    assert saving.wait(30)
+    assert w.asked(one + "and then") == 0  # in the other slot
+    go_on.set()
+    w.idle()
+    assert w.kept()["strays"] == 0 and w.metric("cgn_slot_restores_total", outcome="late") == 0, w.kept()
 
 
 AGENT, BASH = {"X-Cgn-Session": "agent"}, [{"type": "function", "function": {"name": "bash"}}]

@@ -23,7 +23,7 @@ def world(request, binary, tmp_path):
     for t in TENANTS:
         keys[t] = {"Authorization": "Bearer " + json.loads(ctl("key", "create", "--file", tmp_path / "keys", "--tenant", t, "-o", "json"))["key"]}
     w = World(tmp_path, binary, {"auth": {"enabled": True, "api_keys_file": str(tmp_path / "keys")}, "security": {"isolation": isolation}})
-    w.keys, w.isolated, w.mixes, w.keeps = keys, isolation == "tenant", "RAM" in how, how == "slots kept"
+    w.keys, w.isolated, w.mixes = keys, isolation == "tenant", "RAM" in how
     try:
         if how == "slots kept":
             w.node("a", kvcached(w.c, "a"), slots=SLOTS)
@@ -40,9 +40,7 @@ def world(request, binary, tmp_path):
         w.close()
 
 
-def say(w, tenant, prompt, at_once=False, **more):
-    if w.keeps and not at_once:
-        until(lambda: all(s["use"] == "idle" for s in w.kept()["slots"]), w.kept)  # a slot that is being saved takes no prompt
+def say(w, tenant, prompt, **more):
     a = w.c.ask("POST", TEXT, completion(prompt, 1) | more, w.keys[tenant])
     assert a.status == 200, a.body
     return a
@@ -84,8 +82,8 @@ def test_beside_each_other(world):
     def spy(i):
         secret, several = prose(f"secret {i}", 40), {"n": 2} if i % 9 == 4 else {}
         first, second = TENANTS if i % 2 else TENANTS[::-1]
-        say(world, first, secret, at_once=True, **several)
-        return cached(say(world, second, secret, at_once=True, **({"n": 2} if i % 9 == 7 else {})))
+        say(world, first, secret, **several)
+        return cached(say(world, second, secret, **({"n": 2} if i % 9 == 7 else {})))
     with concurrent.futures.ThreadPoolExecutor(6) as pool:
         found = list(pool.map(spy, range(36)))
     assert max(found) < 20, found

@@ -38,7 +38,7 @@ def test_any_mixture_serves(versions, tmp_path, which):
         w.idle()
         assert w.asked(prompt) > 0, "the router sent it to the slot that has it"
         w.asked(prompt_of(2))  # takes the one slot: the first prompt goes to the store
-        w.idle()  # a slot that is being saved takes no prompt
+        w.idle()
         assert w.asked(prompt) > 0, (w.kept(), c.logs())
         assert "ready" in asked(versions, c, "cluster", "nodes")
         assert "tiny" in asked(versions, c, "cluster", "status")

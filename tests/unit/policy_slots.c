@@ -277,6 +277,33 @@ static void a_save_must_pay(void **state)
 	assert_false(slots_save_pays(&p, &v, 256));
 }
 
+static void waiting_for_a_save_pays_when_it_is_shorter_than_the_prompt(void **state)
+{
+	(void)state;
+	struct slots_pace p = {.token_bytes = SLOTS_MIB / 100, .save_ms = 2, .prefill_ms = 0.5};
+	assert_false(slots_await_pays(&p, 1000, 0));
+	assert_false(slots_await_pays(&p, 1000, 40)); /* 20 ms to save, 20 to compute */
+	assert_true(slots_await_pays(&p, 1000, 41));
+	p.save_ms = 0;
+	assert_true(slots_await_pays(&p, 1000, 1)); /* Not measured */
+	assert_false(slots_await_pays(&p, 1000, 0));
+}
+
+static void blocks_in_common_are_counted_in_any_use(void **state)
+{
+	(void)state;
+	struct held h;
+	struct slots *s = make_slots(2, &h);
+	run_answer(s, 1, a, 6);
+	assert_int_equal(slots_common(s, 1, a, 8), 6);
+	assert_int_equal(slots_common(s, 1, a, 3), 3);
+	assert_int_equal(slots_common(s, 1, c, 6), 2);
+	assert_int_equal(slots_common(s, 0, a, 8), 0);
+	slots_move(s, 1);
+	assert_int_equal(slots_common(s, 1, a, 8), 6);
+	slots_free(&s);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -291,6 +318,8 @@ int main(void)
 		cmocka_unit_test(pace_is_learned),
 		cmocka_unit_test(a_restore_must_pay),
 		cmocka_unit_test(a_save_must_pay),
+		cmocka_unit_test(waiting_for_a_save_pays_when_it_is_shorter_than_the_prompt),
+		cmocka_unit_test(blocks_in_common_are_counted_in_any_use),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* placement: one request's way into a slot. The request takes an idle slot or waits for one; a state that would
- * be lost there is saved first; a stored state that has more of the prompt is restored; then the request is
+/* placement: one request's way into a slot. The request takes an idle slot or waits for one; while the slot that
+ * has its prompt is being saved, it waits for that slot; a state that would be lost there is saved first; a stored state that has more of the prompt is restored; then the request is
  * sent on. After a timeout or a failure the request is sent on without these steps. */
 #include "base/log/log.h"
 #include "joint/kv/slotmgr/slotmgr_priv.h"
@@ -58,11 +58,7 @@ static void placement_send_unplaced(struct slot_placement *p)
 
 static size_t common_blocks(const struct slot_placement *p)
 {
-	struct slot_view v = slots_at(p->mgr->slots, p->slot);
-	size_t i = 0;
-	while (i < v.n && i < p->n && v.chain[i] == p->chain[i])
-		i++;
-	return i;
+	return slots_common(p->mgr->slots, p->slot, p->chain, p->n);
 }
 
 /* Send the request into its slot, which is idle. */
@@ -93,10 +89,16 @@ static bool engine_computes(const struct slotmgr *m)
 	return false;
 }
 
+static void placement_give_up_waiting(struct slot_placement *p);
+
 static void on_placement_timeout(struct cgn_timer *t)
 {
 	struct slot_placement *p = CGN_CONTAINER(t, struct slot_placement, timeout);
 	struct slotmgr *m = placement_manager(p);
+	if (p->state == PLACEMENT_AWAITING) {
+		placement_give_up_waiting(p);
+		return;
+	}
 	/* While the engine computes, the request waits for its turn, as it would inside the engine. */
 	if (p->state == PLACEMENT_WAITING && engine_computes(m)) {
 		cgn_timer_set(t, m->restore_timeout);
@@ -237,18 +239,51 @@ static void on_slot_saved(void *user)
 	placement_fill(p);
 }
 
-/* False: no slot is idle. */
-static bool placement_take_slot(struct slot_placement *p)
+static void placement_prepare(struct slot_placement *p, uint32_t slot, cgn_nsec timeout)
+{
+	p->slot = slot;
+	cgn_list_drop(&p->link);
+	cgn_list_push(&p->mgr->preparing, &p->link);
+	cgn_timer_set(&p->timeout, timeout);
+}
+
+/* Wait for the slot that holds more of the prompt than the idle slots do, |common| blocks, while a save moves it: for
+ * no longer than computing the difference takes. False: there is no such slot. */
+static bool placement_await(struct slot_placement *p, uint32_t common)
 {
 	struct slotmgr *m = placement_manager(p);
-	struct slots_pick pick = slots_choose(m->slots, p->chain, p->n, cgn_clock_now());
+	size_t most = common;
+	uint32_t slot = SLOTS_NONE;
+	for (uint32_t i = 0; p->at.caches && i < slots_count(m->slots); i++) {
+		size_t n = slots_at(m->slots, i).use == SLOT_MOVING
+			? slots_common(m->slots, i, p->chain, p->n)
+			: 0;
+		if (n <= most)
+			continue;
+		most = n;
+		slot = i;
+	}
+	if (slot == SLOTS_NONE)
+		return false;
+	uint32_t spared = (uint32_t)(block_tokens(p) * (double)(most - common));
+	if (!slots_await_pays(&m->pace, slots_at(m->slots, slot).tokens, spared) ||
+		(p->save = slot_save_await(m, slot, on_slot_saved, p)) == NULL)
+		return false;
+	double spared_ms = spared * m->pace.prefill_ms;
+	bool sooner = spared_ms > 0 && spared_ms < (double)m->restore_timeout / CGN_MSEC;
+	placement_prepare(p, slot, sooner ? (cgn_nsec)(spared_ms * CGN_MSEC) : m->restore_timeout);
+	slot_placement_move(p, PLACEMENT_AWAITING);
+	return true;
+}
+
+/* False: no slot is idle. */
+static bool placement_take_idle(struct slot_placement *p, struct slots_pick pick)
+{
+	struct slotmgr *m = placement_manager(p);
 	if (pick.slot == SLOTS_NONE)
 		return false;
 	struct slot_view v = slots_at(m->slots, pick.slot);
-	p->slot = pick.slot;
-	cgn_list_drop(&p->link);
-	cgn_list_push(&m->preparing, &p->link);
-	cgn_timer_set(&p->timeout, m->restore_timeout);
+	placement_prepare(p, pick.slot, m->restore_timeout);
 	if (pick.takes && !slot_save_runs(m, pick.slot) && slots_save_pays(&m->pace, &v, m->min_tokens))
 		p->save = slot_save_start(m, p->slot, on_slot_saved, NULL, p);
 	if (p->save != NULL) {
@@ -258,6 +293,31 @@ static bool placement_take_slot(struct slot_placement *p)
 	slots_move(m->slots, p->slot);
 	placement_fill(p);
 	return true;
+}
+
+/* False: no slot is idle, and none that the request would await. */
+static bool placement_take_slot(struct slot_placement *p)
+{
+	struct slots_pick pick = slots_choose(placement_manager(p)->slots, p->chain, p->n, cgn_clock_now());
+	return placement_await(p, pick.common) || placement_take_idle(p, pick);
+}
+
+static void placement_wait(struct slot_placement *p)
+{
+	struct slotmgr *m = placement_manager(p);
+	slot_placement_move(p, PLACEMENT_WAITING);
+	cgn_list_push(&m->waiting, &p->link);
+	cgn_timer_set(&p->timeout, m->restore_timeout);
+}
+
+/* The save takes longer than the request may wait for it. */
+static void placement_give_up_waiting(struct slot_placement *p)
+{
+	struct slotmgr *m = placement_manager(p);
+	slot_placement_detach(p);
+	if (!cgn_list_empty(&m->waiting) ||
+		!placement_take_idle(p, slots_choose(m->slots, p->chain, p->n, cgn_clock_now())))
+		placement_wait(p);
 }
 
 void slotmgr_place(struct slotmgr *m, struct slot_placement *p)
@@ -280,18 +340,18 @@ void slotmgr_place(struct slotmgr *m, struct slot_placement *p)
 	cgn_timer_init(&p->timeout, m->loop, on_placement_timeout);
 	if (cgn_list_empty(&m->waiting) && placement_take_slot(p))
 		return;
-	slot_placement_move(p, PLACEMENT_WAITING);
-	cgn_list_push(&m->waiting, &p->link);
-	cgn_timer_set(&p->timeout, m->restore_timeout);
+	placement_wait(p);
 }
 
 void slotmgr_slot_idle(struct slotmgr *m, uint32_t slot)
 {
 	m->idle_since[slot] = cgn_clock_now();
-	struct cgn_link *l = cgn_list_first(&m->waiting);
-	if (l != NULL)
-		(void)placement_take_slot(CGN_CONTAINER(l, struct slot_placement, link));
-	else if (m->idle_timer.at == 0)
+	struct cgn_link *l;
+	/* A request that takes another slot, or awaits one, leaves this one to the next. */
+	while ((l = cgn_list_first(&m->waiting)) != NULL)
+		if (!placement_take_slot(CGN_CONTAINER(l, struct slot_placement, link)))
+			return;
+	if (m->idle_timer.at == 0)
 		cgn_timer_set(&m->idle_timer, m->idle_timeout);
 }
 

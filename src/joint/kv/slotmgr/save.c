@@ -469,6 +469,19 @@ bool slot_save_runs(const struct slotmgr *m, uint32_t slot)
 	return false;
 }
 
+struct slot_save *slot_save_await(struct slotmgr *m, uint32_t slot, void (*moved)(void *user), void *user)
+{
+	cgn_list_each (l, &m->saves) {
+		struct slot_save *s = CGN_CONTAINER(l, struct slot_save, link);
+		if (!s->moving || !save_is_current(s) || s->slot != slot || s->user != NULL)
+			continue;
+		s->moved = moved;
+		s->user = user;
+		return s;
+	}
+	return NULL;
+}
+
 void slot_save_leave(struct slot_save **take)
 {
 	struct slot_save *s = CGN_TAKE_LIVE(take, SAVE_TAG);
@@ -476,6 +489,7 @@ void slot_save_leave(struct slot_save **take)
 		return;
 	s->moved = NULL;
 	s->stored = NULL;
+	s->user = NULL;
 }
 
 void slot_save_stop(struct cgn_link *link)

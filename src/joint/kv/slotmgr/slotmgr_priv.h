@@ -169,6 +169,9 @@ struct slot_save *slot_save_start(struct slotmgr *m, uint32_t slot, void (*moved
 	void (*stored)(void *user, bool ok), void *user);
 /* True when a save of what the slot holds now is under way. */
 bool slot_save_runs(const struct slotmgr *m, uint32_t slot);
+/* Wait until the slot that a save is moving is idle again, then |moved| is called, as slot_save_start says. NULL: no
+ * save moves the slot, or another request waits for it. */
+struct slot_save *slot_save_await(struct slotmgr *m, uint32_t slot, void (*moved)(void *user), void *user);
 void slot_save_leave(struct slot_save **take); /* The save continues without callbacks; NULL-safe */
 /* Abort a save in the manager's list. |stored| is called, |moved| is not. */
 void slot_save_stop(struct cgn_link *link);

@@ -122,6 +122,13 @@ struct slots_pick slots_choose(const struct slots *s, const uint64_t *chain, siz
 	return best;
 }
 
+size_t slots_common(const struct slots *s, uint32_t slot, const uint64_t *chain, size_t n)
+{
+	CGN_LIVE(s, SLOTS_TAG);
+	CGN_MUST(slot < s->n);
+	return slot_common(&s->slot[slot], chain, n);
+}
+
 void slots_keep(struct slots *s, uint32_t slot, cgn_nsec until)
 {
 	slot_at(s, slot)->kept_until = until;
@@ -272,12 +279,24 @@ bool slots_restore_pays(const struct slots_pace *p, uint32_t tokens, uint32_t le
 	return !(p->prefill_ms > 0) || (double)tokens * p->prefill_ms > slots_restore_ms(p, bytes, from);
 }
 
+static bool slots_save_is_measured(const struct slots_pace *p)
+{
+	return p->prefill_ms > 0 && p->save_ms > 0;
+}
+
+static double slots_save_ms(const struct slots_pace *p, uint32_t tokens)
+{
+	return tokens * p->token_bytes / SLOTS_MIB * p->save_ms;
+}
+
 bool slots_save_pays(const struct slots_pace *p, const struct slot_view *v, uint32_t least)
 {
 	if (v->use != SLOT_IDLE || v->n == 0 || v->tokens <= v->saved || v->tokens - v->saved < least)
 		return false;
-	if (!(p->prefill_ms > 0) || !(p->save_ms > 0))
-		return true;
-	double save = v->tokens * p->token_bytes / SLOTS_MIB * p->save_ms;
-	return save < v->tokens * p->prefill_ms / 4;
+	return !slots_save_is_measured(p) || slots_save_ms(p, v->tokens) < v->tokens * p->prefill_ms / 4;
+}
+
+bool slots_await_pays(const struct slots_pace *p, uint32_t held, uint32_t spared)
+{
+	return spared > 0 && (!slots_save_is_measured(p) || slots_save_ms(p, held) < spared * p->prefill_ms);
 }

@@ -49,6 +49,8 @@ struct slots_pick {
  * lost block weighs 1 in the slot used last, less in slots used earlier, down to 1/n in the oldest of n; a
  * quarter of that when the store has it too. A slot that is kept at |now| counts as the one used last. */
 struct slots_pick slots_choose(const struct slots *s, const uint64_t *chain, size_t n, cgn_nsec now);
+/* Return how many leading blocks of the chain the slot holds, whatever its use. */
+size_t slots_common(const struct slots *s, uint32_t slot, const uint64_t *chain, size_t n);
 /* The conversation in the slot is expected back by |until|. Its next use ends that. */
 void slots_keep(struct slots *s, uint32_t slot, cgn_nsec until);
 
@@ -99,3 +101,7 @@ bool slots_restore_pays(const struct slots_pace *p, uint32_t tokens, uint32_t le
 /* True when a slot is worth saving while the next request waits for it: the save takes less than a quarter of
  * the time to compute the slot's content again. */
 bool slots_save_pays(const struct slots_pace *p, const struct slot_view *v, uint32_t least);
+/* True when a request gains by waiting until a slot of |held| tokens is saved, because it need not compute |spared|
+ * tokens: the save is expected to take less time than they do. A cost that was never measured counts as worth a
+ * try. */
+bool slots_await_pays(const struct slots_pace *p, uint32_t held, uint32_t spared);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cluster: shows the nodes that a router knows, and cordons or drains one. */
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -130,13 +131,14 @@ static const char *models_text(struct node_row *n)
 	return cgn_buf_z(&n->text);
 }
 
+#define FIELD(field, name, number, wide, format, value) COLUMN(field, name, number, wide, format, n->s->field)
 #define COLUMN(id, name, number, wide, ...)                            \
 	static void id##_cell(struct ctl_table *t, struct node_row *n) \
 	{                                                              \
 		n->text.n = 0;                                         \
 		ctl_table_cell(t, __VA_ARGS__);                        \
 	}
-#include "ctl/cluster/node_columns.def"
+#include "policy/node/proto/node_columns.def"
 #undef COLUMN
 
 static const struct {
@@ -145,8 +147,9 @@ static const struct {
 	void (*cell)(struct ctl_table *t, struct node_row *n);
 } node_columns[] = {
 #define COLUMN(id, name, number, wide, ...) {name, number, wide, id##_cell},
-#include "ctl/cluster/node_columns.def"
+#include "policy/node/proto/node_columns.def"
 #undef COLUMN
+#undef FIELD
 };
 static_assert(CGN_COUNT(node_columns) <= CTL_MAX_COLUMNS,
 	"a table has room for each row of node_columns.def");

@@ -16,6 +16,7 @@ static void cache_fill(const struct router *r, const struct cluster_node *n, str
 {
 	Cognitora__V1__NodeCache *k = PB_NEW(t, node_cache);
 	uint64_t *tiers = pb_tree_array(t, BLOCK_TIERS, sizeof *tiers);
+	to->cache = k;
 	if (tiers == NULL)
 		return;
 	router_cache_fill(r, n, t, k);
@@ -24,8 +25,6 @@ static void cache_fill(const struct router *r, const struct cluster_node *n, str
 		[BLOCK_SSD] = k->ssd,
 		[BLOCK_REMOTE] = k->remote};
 	memcpy(tiers, held, sizeof held);
-	to->cache = k;
-	to->index_blocks = k->blocks;
 	to->source = k->source;
 	to->stale_ms = (uint64_t)(k->staleness_seconds * 1e3 + 0.5);
 	to->trust = (float)k->trust;
@@ -47,7 +46,6 @@ static void breaker_fill(const struct router *r, const struct cluster_node *n, s
 	b->left_ms = breaker_left(word, now) / CGN_MSEC;
 	b->text = pb_tree_text(t, cgn_buf_view(&text));
 	to->circuit = b;
-	to->breaker = b->text;
 }
 
 /* Fill in the node's measured and learned power. */
@@ -81,24 +79,32 @@ static void others_fill(const struct node_stats *stats, struct pb_tree *t, Cogni
 	to->others->decoding = atomic_load_explicit(&stats->others_decoding, memory_order_relaxed);
 }
 
-static void node_fill(struct router *r, const struct cluster_node *n, struct pb_tree *t,
-	Cognitora__V1__NodeStatus *to)
+static char *reason_text(const struct router *r, const struct cluster_node *n, struct pb_tree *t)
 {
 	char reason[ROUTER_REASON_BYTES];
 	router_watch_reason(r, n, reason, sizeof reason);
+	return pb_tree_text(t, cgn_str_of(reason));
+}
+
+static void node_fill(struct router *r, const struct cluster_node *n, struct pb_tree *t,
+	Cognitora__V1__NodeStatus *to)
+{
 	to->node = n->info;
 	to->origin = pb_text(router_watch_origin(r, n));
 	to->load = (Cognitora__V1__Load *)(uintptr_t)&n->load; /* Only packed and printed. */
 	to->state = pb_text(node_state_text(n->state));
-	to->reason = pb_tree_text(t, cgn_str_of(reason));
 	to->cordoned = n->cordoned;
-	to->router_inflight = cluster_inflight(r->members.cluster, n->slot);
 	to->last_seen_ms = n->heard_at > 0 ? cgn_since(cgn_loop_now(r->loop), n->heard_at) / CGN_MSEC : 0;
 	to->load_age_ms = router_load_age(r, n) / CGN_MSEC;
 	cache_fill(r, n, t, to);
 	breaker_fill(r, n, t, to);
 	watts_fill(r, n, t, to);
 	others_fill(&r->members.cluster->stats[n->slot], t, to);
+#define COLUMN(...)
+#define FIELD(field, header, number, wide, format, value) to->field = (value);
+#include "policy/node/proto/node_columns.def"
+#undef COLUMN
+#undef FIELD
 }
 
 /* ---- a model ---- */

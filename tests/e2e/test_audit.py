@@ -122,7 +122,7 @@ def test_a_file_that_is_no_audit_log_or_another_programs(cluster, tmp_path):
     env = {**os.environ, "COGNITORA__SECURITY__AUDIT_FILE": str(file)}
     start = [METRICS, "--listen", "127.0.0.1:0"]
     r = subprocess.run(start, env=env, capture_output=True, text=True, timeout=20)
-    assert r.returncode == 3 and "security.audit_file" in r.stderr and "is no audit log" in r.stderr and "move the file away" in r.stderr, r
+    assert r.returncode == 3 and "security.audit_file" in r.stderr and "is not an audit log" in r.stderr and "move the file away" in r.stderr, r
     assert file.read_text() == "127.0.0.1 - - GET /\n"
     env["COGNITORA__SECURITY__AUDIT_FILE"] = str(tmp_path / "nowhere" / "file")
     r = subprocess.run(start, env=env, capture_output=True, text=True, timeout=20)

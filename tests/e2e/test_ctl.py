@@ -112,7 +112,7 @@ def test_keys_live_and_die(tmp_path):
     tenants = {r["id"]: r["tenant"] for r in json.loads(fine("key", "ls", "--file", file, "-o", "json"))}
     assert tenants == {rows[1]["id"]: rows[1]["id"], third["id"]: "acme"}  # a key without a tenant is its own tenant
     assert "a tenant has" in refused(2, "key", "create", "--file", file, "--tenant", "two words")
-    assert '"boss" is no scope' in refused(2, "key", "create", "--file", file, "--scopes", "boss")
+    assert '"boss" is not a scope' in refused(2, "key", "create", "--file", file, "--scopes", "boss")
     assert str(tmp_path / "none") in refused(1, "key", "ls", "--file", tmp_path / "none")
     file.write_text("broken line\n")
     assert f"{file}" in refused(2, "key", "create", "--file", file)

@@ -294,7 +294,7 @@ def test_price_by_a_url(tmp_path):
         assert "status 503" in c.router_process.events("router.energy_price_failed")[0]["why"] and c.metric("cgn_energy_price_ratio") == 1
         server.say = 200, b"%d 0.62\n" % (time.time() - 60)
         until(lambda: c.metric("cgn_energy_price_ratio") == pytest.approx(2), c.logs)
-        for say, why in (((200, b"<html>\n"), "no series"), ((302, b""), "redirects are not followed"), ((200, b"1 1\n" * 300000), "")):
+        for say, why in (((200, b"<html>\n"), "not a series"), ((302, b""), "redirects are not followed"), ((200, b"1 1\n" * 300000), "")):
             server.say = say
             n = len(c.router_process.events("router.energy_price_failed"))
             until(lambda: why in "".join(e["why"] for e in c.router_process.events("router.energy_price_failed")[n:]) if len(c.router_process.events("router.energy_price_failed")) > n else False, c.logs)

@@ -137,7 +137,7 @@ def test_a_cluster_of_images_answers(layout, tmp_path):
             p.wait(30)
 
 
-@pytest.mark.parametrize("name, word", [("cognitora.tar.gz", "is no tarball of a release"), ("missing/cognitora-1-linux-x86_64.tar.gz", "is no tarball")])
+@pytest.mark.parametrize("name, word", [("cognitora.tar.gz", "is not a tarball of a release"), ("missing/cognitora-1-linux-x86_64.tar.gz", "is not a tarball")])
 def test_what_is_no_release(tmp_path, name, word):
     (tmp_path / "cognitora.tar.gz").write_bytes(b"x")
     assert word in images(tmp_path / name, tmp_path / "out", code=1).stderr and not (tmp_path / "out").exists()

@@ -142,7 +142,7 @@ def test_a_token_is_for_its_role_and_node(world):
                                            (3, "f" * 16, "no invite has this token"))):
         assert why in world.join(with_part(token, part, text), f"narrow-{i}", rc=1)
     assert "is for the node narrow, not for other" in world.join(token, "narrow-5", "--node", "other", rc=2)
-    assert "is no token" in world.join("hello", "narrow-6", rc=2) and "damaged" in world.join(token[:60], "narrow-7", rc=2)
+    assert "is not a token" in world.join("hello", "narrow-6", rc=2) and "damaged" in world.join(token[:60], "narrow-7", rc=2)
     world.join(token, "narrow")  # none of that has used it up
     assert "no role" in world.invite("--role", "emperor", rc=2)
 

@@ -279,6 +279,6 @@ def test_what_may_i(world, tmp_path):
     assert rows["node.drain"] == "yes" and rows["node.generate"] == "no"
     ctl("key", "lock", name, "--file", world.file)
     assert can("model.use:sim", "--key-id", name, "--config", config, code=1) == "cgn-ctl: no\n"
-    assert "is no action" in can("cordon", "--role", "viewer", code=2)
+    assert "is not an action" in can("cordon", "--role", "viewer", code=2)
     assert "there is no role" in can("node.cordon", "--role", "viwer", code=1)
     assert "whose rights" in can("node.cordon", code=2)

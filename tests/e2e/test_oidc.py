@@ -124,7 +124,7 @@ def test_claims_of_attackers(world):
     now = int(time.time())
     for claims, why in (({"iss": world.issuer.url + "/"}, "another issuer"), ({"iss": None}, "another issuer"), ({"iss": [world.issuer.url]}, "another issuer"),
                         ({"aud": "other"}, "another audience"), ({"aud": None}, "another audience"), ({"aud": ["a", "b"]}, "another audience"), ({"aud": "cognitora "}, "another audience"),
-                        ({"exp": now - 61}, "has expired"), ({"exp": None}, "never ends"), ({"exp": str(now + 60)}, "no number"), ({"nbf": now + 100}, "compare the clocks"),
+                        ({"exp": now - 61}, "has expired"), ({"exp": None}, "never ends"), ({"exp": str(now + 60)}, "not a number"), ({"nbf": now + 100}, "compare the clocks"),
                         ({"iat": now + 100}, "compare the clocks"), ({"sub": None}, "no subject"), ({"sub": ""}, "no subject"), ({"sub": 7}, "no subject"), ({"sub": "x" * 300}, "longer than")):
         world.refused(world.issuer.token(world.ed, world.issuer.claims(**claims)), why)
     # Clocks may differ by auth.oidc_clock_skew.
@@ -211,7 +211,7 @@ def lone(tmp_path):
     issuer.close()
 
 
-@pytest.mark.parametrize("mode, why", [("away", "status 500"), ("garbage", "no JSON object"), ("huge", "longer than"), ("moved", "redirects are not followed"), ("cut", ""), ("other", "letter by letter"), ("none", "no key for RS256")])
+@pytest.mark.parametrize("mode, why", [("away", "status 500"), ("garbage", "not a JSON object"), ("huge", "longer than"), ("moved", "redirects are not followed"), ("cut", ""), ("other", "letter by letter"), ("none", "no key for RS256")])
 def test_a_provider_that_lies_or_fails_at_the_start(lone, mode, why):
     c, issuer, folder = lone
     issuer.mode = mode

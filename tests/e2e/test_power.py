@@ -105,7 +105,7 @@ def test_a_password_that_is_changed(start, tmp_path):
 
 def test_bmcs_that_misbehave_each_have_a_reason_and_delay_no_other(start, tmp_path):
     old, new = certificate(tmp_path, -1), certificate(tmp_path, 30)
-    reasons = {"hangs": "time", "drips": "within", "garbage": "", "html": "no JSON", "redirects": "elsewhere.example", "million": "262144 bytes",
+    reasons = {"hangs": "time", "drips": "within", "garbage": "", "html": "not a JSON document", "redirects": "elsewhere.example", "million": "262144 bytes",
                "expired": "expired", "unknown": "is refused", "other": new[2].replace(":", "").lower()}
     with contextlib.ExitStack() as stack:
         def bmc(**kv):

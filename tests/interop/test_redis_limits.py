@@ -186,7 +186,7 @@ def test_it_is_followed_when_its_name_moves(place):  # noqa: F811
 
 @pytest.mark.parametrize("wrong", ["password", "replica", "garbage", "port"])
 def test_what_cannot_be_used_makes_limits_local(tmp_path, redis, wrong):
-    says = {"password": "WRONGPASS", "replica": "READONLY", "garbage": "no Redis", "port": "refused"}[wrong]
+    says = {"password": "WRONGPASS", "replica": "READONLY", "garbage": "not a Redis", "port": "refused"}[wrong]
     secret = tmp_path / "secret"
     secret.write_text("wrong\n")
     limits = shared(redis)

@@ -286,7 +286,7 @@ def test_settings_are_checked(cluster, tmp_path):
     (tmp_path / "kube.json").write_text("{}")
     path = cluster.config("bad", {"cluster": {"kubernetes_config": str(tmp_path / "kube.json")}, 'inference_pools."P_q"': {}})
     done = subprocess.run([BUILD / "src/router/cgn-router", "--config", path, "--check"], capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 3 and "no name of an InferencePool" in done.stderr, done
+    assert done.returncode == 3 and "not a name of an InferencePool" in done.stderr, done
     path = cluster.config("bad", {"cluster": {"kubernetes_config": str(tmp_path / "kube.json")}, 'inference_pools."p"': {}})
     done = subprocess.run([BUILD / "src/router/cgn-router", "--config", path, "--check"], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode != 0 and "kube.json" in done.stderr, done

@@ -103,7 +103,7 @@ static struct kvdisk *open_store(void)
 		_exit(1);
 	}
 	if (how.rebuilt || how.small_lost) {
-		fprintf(stderr, "a kill is no damage: %s\n", how.why);
+		fprintf(stderr, "a kill must not damage a value: %s\n", how.why);
 		_exit(1);
 	}
 	return d;

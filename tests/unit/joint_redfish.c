@@ -382,14 +382,14 @@ static void test_documents_that_are_none(void **state)
 	bmc_read(&b);
 	struct redfish_bmc_view v = round_wait(&b);
 	assert_true(v.is_up);
-	assert_string_equal(v.why, "/c/1/Thermal: the answer is no JSON document");
+	assert_string_equal(v.why, "/c/1/Thermal: the answer is not a JSON document");
 	expect_watts(&b, 344);
 	bmc_close(&b);
 	bmc_open(&b, html, false);
 	bmc_read(&b);
 	v = round_wait(&b);
 	assert_false(v.is_up);
-	assert_string_equal(v.why, REDFISH_ROOT ": the answer is no JSON document");
+	assert_string_equal(v.why, REDFISH_ROOT ": the answer is not a JSON document");
 	b.pages = error;
 	v = round_wait(&b);
 	assert_string_equal(v.why, "/redfish/v1/Chassis: HTTP status 503");

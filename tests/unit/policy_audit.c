@@ -104,11 +104,11 @@ static void test_lines_of_other_logs(void **state)
 	(void)state;
 	for (size_t i = 0; i < CGN_COUNT(bad); i++)
 		assert_refused(&c, cgn_str_of(bad[i]), "has no \"seq\"");
-	assert_refused(&c, CGN_STR("{\"seq\":1"), "is no JSON");
-	assert_refused(&c, CGN_STR(""), "is no JSON");
+	assert_refused(&c, CGN_STR("{\"seq\":1"), "is not JSON");
+	assert_refused(&c, CGN_STR(""), "is not JSON");
 	memset(longest, ' ', sizeof longest);
 	assert_refused(&c, (struct cgn_str){longest, AUDIT_LINE_MAX + 1}, "longer than 8192 bytes");
-	assert_refused(&c, (struct cgn_str){longest, AUDIT_LINE_MAX}, "is no JSON");
+	assert_refused(&c, (struct cgn_str){longest, AUDIT_LINE_MAX}, "is not JSON");
 }
 
 int main(void)

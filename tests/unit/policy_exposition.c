@@ -186,7 +186,7 @@ static void selectors_that_cannot_be_used(void **state)
 		const char *selector, *why;
 	} rows[] = {{"", "NAME"}, {"{}", "fits everything"}, {"a{x}", "a label and ="},
 		{"a{x=1}", "double quotes"}, {"a{x=\"1}", "no end"}, {"a{x=\"1\" y=\"2\"}", "a comma"},
-		{"a}", "NAME"}, {"{x=~\"(\"}", "no regular expression"},
+		{"a}", "NAME"}, {"{x=~\"(\"}", "not a regular expression"},
 		{"{x=~\"((a{1000}){1000}){1000}\"}", "too large"}, {"{x=~\"(a*)\\\\1\"}", "non-existent"}};
 	for (size_t i = 0; i < CGN_COUNT(rows); i++) {
 		struct exposition_match *m = NULL;

@@ -36,8 +36,8 @@ static void a_damaged_token_is_refused_without_its_secret(void **state)
 	(void)state;
 	static const struct {
 		const char *text, *part;
-	} bad[] = {{"", "no token"}, {"hello", "no token"}, {"cgnj1", "no token"},
-		{"cgnj2/agent", "no token"}, {"cgnj1/agent", "id"},
+	} bad[] = {{"", "not a token"}, {"hello", "not a token"}, {"cgnj1", "not a token"},
+		{"cgnj2/agent", "not a token"}, {"cgnj1/agent", "id"},
 		{"cgnj1//n/0123456789abcdef/" HEX "/" HEX "/a:1", "role"},
 		{"cgnj1/agent/a b/0123456789abcdef/" HEX "/" HEX "/a:1", "node"},
 		{"cgnj1/agent/n/0123456789ABCDEF/" HEX "/" HEX "/a:1", "id"},

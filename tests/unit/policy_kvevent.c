@@ -450,7 +450,7 @@ static void what_is_wrong_is_named(void **state)
 		       "c0"
 		       "c0"
 		       "9101"),
-			"an entry of extra_keys that is no array"},
+			"an entry of extra_keys is not an array"},
 		{BATCH("99" STORED "9101"
 		       "c0"
 		       "9105"
@@ -459,7 +459,7 @@ static void what_is_wrong_is_named(void **state)
 		       "c0"
 		       "c0"
 		       "01"),
-			"extra_keys are no array"},
+			"extra_keys is not an array"},
 		{BATCH("97" STORED "9101"
 		       "c0"
 		       "9105"

@@ -37,7 +37,7 @@ static CGN_RC endpoint_find(const struct ctl_args *a, const char *file, char out
 	return out[0] != '\0'
 		? CGN_OK
 		: CGN_FAIL(err, INVALID,
-			  "the first line of %s is no request with a \"url\": each line is {\"custom_id\", \"method\", \"url\", \"body\"}",
+			  "the first line of %s is not a request with a \"url\": each line is {\"custom_id\", \"method\", \"url\", \"body\"}",
 			  file);
 }
 

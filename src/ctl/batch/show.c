@@ -67,7 +67,7 @@ CGN_RC batch_fetch(struct ctl_gateway *g, const char *id, struct cgn_buf *text, 
 		batch_member(*out, "id", found, sizeof found);
 	return whole && strcmp(found, id) == 0
 		? CGN_OK
-		: CGN_FAIL(err, BAD_GATEWAY, "the answer to GET %s is no batch", path);
+		: CGN_FAIL(err, BAD_GATEWAY, "the answer to GET %s is not a batch", path);
 }
 
 static void faults_text(struct json_val b, struct cgn_buf *out)
@@ -301,7 +301,7 @@ CGN_RC ctl_batch_ls(const struct ctl_args *a, struct cgn_err *err)
 	CGN_TRY(ctl_gateway_open(a, &g, err));
 	CGN_TRY(ctl_gateway_ask(g, "GET", path, (struct cgn_str){NULL, 0}, &text, err));
 	if (!cgn_ok(json_parse(cgn_buf_view(&text), &list, NULL, NULL)) || list.type != JSON_OBJECT)
-		return CGN_FAIL(err, BAD_GATEWAY, "the answer to GET %s is no list of batches", path);
+		return CGN_FAIL(err, BAD_GATEWAY, "the answer to GET %s is not a list of batches", path);
 	if (!a->json)
 		return list_print(list, err, a->wide);
 	cgn_buf_char(&text, '\n');

@@ -81,7 +81,8 @@ static CGN_RC join_address(const struct ctl_args *a, uint32_t port, char out[320
 	char *colon = strrchr(router, ':');
 	if (colon == NULL || strncmp(router, "unix:", 5) == 0)
 		return CGN_FAIL(err, INVALID,
-			"%s is no host and port: say with --address where machines reach the router", router);
+			"%s is not a host and a port: say with --address where machines reach the router",
+			router);
 	*colon = '\0';
 	(void)snprintf(out, 320, "%s:%u", router, port);
 	if (identity_is_local(cgn_str_of(out)))
@@ -155,7 +156,7 @@ static CGN_RC token_take(const struct ctl_args *a, struct joining *j, struct cgn
 		return CGN_FAIL(err, INVALID, "name one token, as cgn-ctl node invite printed it");
 	if (strcmp(a->words[0], "-") != 0) {
 		if (!cgn_str_copyz(j->token_text, sizeof j->token_text, cgn_str_of(a->words[0])))
-			return CGN_FAIL(err, INVALID, "this is no token: it is too long");
+			return CGN_FAIL(err, INVALID, "this is not a token: it is too long");
 	} else if (fgets(j->token_text, sizeof j->token_text, stdin) == NULL) {
 		return CGN_FAIL(err, INVALID, "standard input has no token");
 	}

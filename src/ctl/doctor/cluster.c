@@ -296,7 +296,7 @@ void check_routers(struct doctor *d)
 		if (!answer_read(q, &doc) || !json_get(doc, "settings", &settings)) {
 			doctor_find(d, DOCTOR_WARNING, "metrics.routers: %s does not show its settings: %s",
 				list->v[i],
-				q == NULL                ? "it is no URL"
+				q == NULL                ? "it is not a URL"
 					: q->status != 0 ? "refused"
 							 : q->why.msg);
 			doctor_do(d, "start that router, or set CGN_API_KEY to a key with the scope admin");

@@ -134,7 +134,7 @@ static CGN_RC answer_one(const struct ctl_args *a, const struct asker *k, struct
 	struct cgn_str object = cgn_str_of(a->words[0]), name = cgn_str_split(&object, ':');
 	if (!identity_action_find(name, &action))
 		return CGN_FAIL(err, INVALID,
-			"'%.80s' is no action; cgn-ctl auth can-i --list shows those that are allowed, docs/reference/permissions.md all",
+			"'%.80s' is not an action; cgn-ctl auth can-i --list shows those that are allowed, docs/reference/permissions.md all",
 			a->words[0]);
 	if (!holder_may(k, action, object))
 		return CGN_FAIL(err, FORBIDDEN, "no");

@@ -34,7 +34,8 @@ static bool is_of_node(struct cgn_str name)
 static CGN_RC role_add(struct holder *h, const char *cluster, struct cgn_str role, struct cgn_err *err)
 {
 	if (!identity_uri_part_ok(role))
-		return CGN_FAIL(err, INVALID, "--leaf %s: '%.*s' is no role", h->file, (int)role.n, role.p);
+		return CGN_FAIL(err, INVALID, "--leaf %s: '%.*s' is not a role", h->file, (int)role.n,
+			role.p);
 	if (h->n_uris == HOLDER_MAX_ROLES)
 		return CGN_FAIL(err, INVALID, "--leaf %s: more than %d roles", h->file, HOLDER_MAX_ROLES);
 	if (!is_builtin(role))

@@ -329,8 +329,8 @@ static CGN_RC endpoint_set(struct pull *p, const char *value, struct cgn_err *er
 		n--;
 	if ((strncmp(value, "http://", 7) != 0 && strncmp(value, "https://", 8) != 0) ||
 		!cgn_str_copyz(p->endpoint, sizeof p->endpoint, (struct cgn_str){value, n}))
-		return CGN_FAIL(err, INVALID, "\"%s\" is no address of a server: http://HOST or https://HOST",
-			value);
+		return CGN_FAIL(err, INVALID,
+			"\"%s\" is not an address of a server: http://HOST or https://HOST", value);
 	return CGN_OK;
 }
 

@@ -99,7 +99,7 @@ static CGN_RC quote_report(const struct ctl_args *a, struct cgn_buf *got, struct
 {
 	struct json_val q;
 	if (!cgn_ok(json_parse(cgn_buf_view(got), &q, NULL, NULL)) || q.type != JSON_OBJECT)
-		return CGN_FAIL(err, BAD_GATEWAY, "%s answers with something that is no quote",
+		return CGN_FAIL(err, BAD_GATEWAY, "%s answers with something that is not a quote",
 			ctl_flag(a, "--url"));
 	if (!a->json)
 		return report_table(q, err);

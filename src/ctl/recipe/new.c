@@ -35,7 +35,7 @@ static CGN_RC name_check(const char *name, struct cgn_err *err)
 	}
 	if (parts != NAME_PARTS || !plain)
 		return CGN_FAIL(err, INVALID,
-			"'%s' is no name of a recipe: it has three parts, MODEL/ENGINE/TOPOLOGY, of letters, digits, '.', '_' and '-', such as mine/vllm/agg",
+			"'%s' is not a name of a recipe: it has three parts, MODEL/ENGINE/TOPOLOGY, of letters, digits, '.', '_' and '-', such as mine/vllm/agg",
 			name);
 	return CGN_OK;
 }

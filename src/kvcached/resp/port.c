@@ -48,7 +48,7 @@ static CGN_RC role_check(const struct config *cfg, struct cgn_err *err)
 	return identity_role_find(t, cgn_str_of(cfg->kv.resp_role), &bit)
 		? CGN_OK
 		: CGN_FAIL(err, INVALID,
-			  "kv.resp_role \"%s\" is no role: use one of docs/reference/permissions.md, or define [roles.\"%s\"]",
+			  "kv.resp_role \"%s\" is not a role: use one of docs/reference/permissions.md, or define [roles.\"%s\"]",
 			  cfg->kv.resp_role, cfg->kv.resp_role);
 }
 

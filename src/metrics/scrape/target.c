@@ -210,7 +210,8 @@ static CGN_RC token_read(struct scrape_target *t, struct cgn_err *err)
 	struct cgn_str rest = cgn_buf_view(&text), token = cgn_str_trim(cgn_str_split(&rest, '\n'));
 	for (size_t i = 0; i < token.n; i++)
 		if (token.p[i] < '!' || token.p[i] > '~')
-			return CGN_FAIL(err, INVALID, "%s: the first line is no token", t->where.token_file);
+			return CGN_FAIL(err, INVALID, "%s: the first line is not a token",
+				t->where.token_file);
 	(void)snprintf(t->authorization, sizeof t->authorization, "Bearer %.*s", CGN_STR_ARG(token));
 	return CGN_OK;
 }

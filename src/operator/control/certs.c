@@ -243,7 +243,7 @@ static void authority_use(struct work *w, const struct item_tls *t)
 	struct certs_judgement j = certs_judge_authority(&f, now);
 	if (!f.there || j.verdict == CERTS_BROKEN || (!c->plan->own && now >= f.to)) {
 		(void)snprintf(message, sizeof message,
-			"Secret %.100s: tls.crt and tls.key are no authority that can sign: %s. Restore them%s",
+			"Secret %.100s: tls.crt and tls.key are not an authority that can sign: %s. Restore them%s",
 			c->plan->authority,
 			!f.there           ? "they are missing"
 				: f.broken ? "they cannot be read, or do not fit"

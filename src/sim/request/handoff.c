@@ -134,7 +134,7 @@ static bool sglang_read(const struct sim_cfg *cfg, const struct sim_fields *root
 	return (host.type == JSON_STRING && host.raw.n > 2 &&
 		       cgn_str_copyz(out->host, sizeof out->host,
 			       (struct cgn_str){host.raw.p + 1, host.raw.n - 2})) ||
-		sim_refuse(no, 400, "invalid_value", "bootstrap_host", "bootstrap_host is no host");
+		sim_refuse(no, 400, "invalid_value", "bootstrap_host", "bootstrap_host is not a host");
 }
 
 /* ---- TensorRT-LLM ---- */

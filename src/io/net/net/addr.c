@@ -28,7 +28,7 @@ static CGN_RC parse_port(const char *text, struct cgn_str s, struct net_addr *ou
 {
 	uint64_t port = 0;
 	if (!cgn_str_u64(s, &port) || port > 65535)
-		return CGN_FAIL(err, INVALID, "address \"%s\": \"%.*s\" is no port (0 to 65535)", text,
+		return CGN_FAIL(err, INVALID, "address \"%s\": \"%.*s\" is not a port (0 to 65535)", text,
 			CGN_STR_ARG(s));
 	(void)snprintf(out->port, sizeof out->port, "%u", (unsigned)port);
 	return CGN_OK;
@@ -79,7 +79,7 @@ CGN_RC net_addr_parse(const char *text, struct net_addr *out, struct cgn_err *er
 	if (memchr(host.p, ':', host.n) != NULL)
 		return CGN_FAIL(err, INVALID, "address \"%s\": write IPv6 as [address]:port", text);
 	if (!host_ok(host) || !cgn_str_copyz(out->host, sizeof out->host, host))
-		return CGN_FAIL(err, INVALID, "address \"%s\": \"%.*s\" is no host name", text,
+		return CGN_FAIL(err, INVALID, "address \"%s\": \"%.*s\" is not a host name", text,
 			CGN_STR_ARG(host));
 	return parse_port(text, cgn_str_of(colon + 1), out, err);
 }

@@ -194,7 +194,7 @@ static CGN_RC serial_read(const char *text, char room[PKI_MAX_SERIAL + 1], size_
 	struct cgn_buf b = cgn_buf_over(room + 1, PKI_MAX_SERIAL);
 	if (text[0] == '\0' || !hex_get(&b, cgn_str_of(text)) || b.bad)
 		return CGN_FAIL(err, INVALID,
-			"\"%.80s\" is no serial number: 2 to %d hexadecimal digits, an even number of them, as cgn-ctl pki show -o wide tells them",
+			"\"%.80s\" is not a serial number: 2 to %d hexadecimal digits, an even number of them, as cgn-ctl pki show -o wide tells them",
 			text, 2 * PKI_MAX_SERIAL);
 	room[0] = 0;
 	bool negative = (room[1] & 0x80) != 0;

@@ -29,7 +29,7 @@ static CGN_RC key_import(enum pki_scheme scheme, const struct pki_numbers *key, 
 		: scheme == PKI_ES256 ? gnutls_pubkey_import_ecc_raw(to, GNUTLS_ECC_CURVE_SECP256R1, &x, &y)
 				      : gnutls_pubkey_import_ecc_raw(to, GNUTLS_ECC_CURVE_ED25519, &x, NULL);
 	if (rc < 0)
-		return CGN_FAIL(err, INVALID, "the numbers of a public key are no key: %s",
+		return CGN_FAIL(err, INVALID, "the numbers of a public key do not make a key: %s",
 			gnutls_strerror(rc));
 	return CGN_OK;
 }

@@ -163,10 +163,11 @@ static CGN_RC check_cfg(const struct tls_cfg *cfg, struct cgn_err *err)
 	uint8_t pin[TLS_PIN_BYTES];
 	if (cfg->pin != NULL && !tls_pin_read(cgn_str_of(cfg->pin), pin))
 		return CGN_FAIL(err, TLS,
-			"\"%s\" is no SHA-256 fingerprint of a certificate: 64 hexadecimal digits", cfg->pin);
+			"\"%s\" is not a SHA-256 fingerprint of a certificate: 64 hexadecimal digits",
+			cfg->pin);
 	if (cfg->ca_pin != NULL && !tls_pin_read(cgn_str_of(cfg->ca_pin), pin))
 		return CGN_FAIL(err, TLS,
-			"\"%s\" is no SHA-256 fingerprint of an authority: 64 hexadecimal digits",
+			"\"%s\" is not a SHA-256 fingerprint of an authority: 64 hexadecimal digits",
 			cfg->ca_pin);
 	if (cfg->sends_ca && (!cfg->server || cfg->ca_file == NULL))
 		return CGN_FAIL(err, TLS, "only a server that has a CA file can send it");

@@ -17,7 +17,7 @@ static const struct verdict {
 	{GNUTLS_CERT_REVOKED, "it was revoked"},
 	{GNUTLS_CERT_UNEXPECTED_OWNER, "it is for another name"},
 	{GNUTLS_CERT_PURPOSE_MISMATCH, "it is not meant for this use (extended key usage)"},
-	{GNUTLS_CERT_SIGNER_NOT_CA, "its issuer is no certificate authority"},
+	{GNUTLS_CERT_SIGNER_NOT_CA, "its issuer is not a certificate authority"},
 	{GNUTLS_CERT_SIGNER_NOT_FOUND, "its issuer is unknown"},
 	{GNUTLS_CERT_SIGNER_CONSTRAINTS_FAILURE, "its issuer may not vouch for it"},
 	{GNUTLS_CERT_SIGNATURE_FAILURE, "its signature is wrong"},

@@ -62,7 +62,7 @@ static CGN_RC check_prefix(struct grpc_frames *f, struct cgn_err *err)
 		return CGN_FAIL(err, UNSUPPORTED,
 			"compressed messages are not taken here, send them with grpc-encoding identity");
 	if (f->prefix[0] != 0)
-		return CGN_FAIL(err, INVALID, "a message begins with %u, which is no compression flag",
+		return CGN_FAIL(err, INVALID, "a message begins with %u, which is not a compression flag",
 			(unsigned)f->prefix[0]);
 	if (f->need > f->max_message)
 		return CGN_FAIL(err, OVERLOADED, "a message of %u bytes, at most %u are taken", f->need,

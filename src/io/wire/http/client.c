@@ -704,7 +704,7 @@ CGN_RC http_client_new(struct cgn_loop *l, const struct http_client_cfg *cfg, st
 	if (cgn_str_starts(authority, "unix:"))
 		authority = CGN_STR("localhost");
 	if (!http_text_is_clean(authority) || memchr(authority.p, ' ', authority.n) != NULL)
-		return CGN_FAIL(err, INVALID, "the authority of %s is no host name", cfg->addr);
+		return CGN_FAIL(err, INVALID, "the authority of %s is not a host name", cfg->addr);
 	struct http_client *cl = CGN_NEW(struct http_client);
 	cl->tag = HTTP_CLIENT_TAG;
 	cl->loop = l;

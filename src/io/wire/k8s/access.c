@@ -213,7 +213,7 @@ static CGN_RC pod_read(struct k8s_access *a, struct cgn_err *err)
 	char text[300];
 	if (host == NULL || port == NULL)
 		return CGN_FAIL(err, UNAVAILABLE,
-			"this is no pod of Kubernetes (KUBERNETES_SERVICE_HOST is not set): name a kubeconfig");
+			"this is not a pod of Kubernetes (KUBERNETES_SERVICE_HOST is not set): name a kubeconfig");
 	(void)snprintf(text, sizeof text, strchr(host, ':') != NULL ? "[%.200s]:%.8s" : "%.200s:%.8s", host,
 		port);
 	text_keep(cgn_str_of(text), &a->address);

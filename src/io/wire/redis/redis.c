@@ -208,7 +208,8 @@ static void step_after(struct redis *r, enum call_kind last)
 static void reply_is_invalid(struct redis *r, const char *what)
 {
 	struct cgn_err why = {.code = CGN_UNAVAILABLE};
-	(void)snprintf(why.msg, sizeof why.msg, "what answers is no Redis, or not this script: %s", what);
+	(void)snprintf(why.msg, sizeof why.msg,
+		"the server is not a Redis, or does not answer as the script does: %s", what);
 	connection_lose(r, &why);
 }
 

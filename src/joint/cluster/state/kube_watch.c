@@ -432,7 +432,7 @@ static void kube_cordon(struct state_watch *s, struct state_request *rq)
 	(void)s;
 	struct kube_write *w = write_new(rq);
 	static const struct cgn_err large = {.code = CGN_INVALID,
-		.msg = "the node's id has too many characters that are no letters or digits"};
+		.msg = "the node's id has too many characters that are not letters or digits"};
 	if (kube_cordon_key(rq->id, w->key))
 		write_send(w);
 	else

@@ -289,7 +289,7 @@ static void save_open_one(struct slot_save *s, size_t i, const char *path)
 	if (s->fd[i] < 0 || fstat(s->fd[i], &st) != 0)
 		s->failed = errno;
 	else if (!S_ISREG(st.st_mode))
-		s->odd = "it is no regular file";
+		s->odd = "it is not a regular file";
 	(void)unlink(path);
 	s->size[i] = st.st_size > 0 ? (uint64_t)st.st_size : 0;
 }

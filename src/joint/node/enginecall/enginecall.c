@@ -30,15 +30,15 @@ static bool is_plain(struct cgn_str s, char least)
 CGN_RC enginecall_check(const struct proto_generate *rq, struct cgn_err *err)
 {
 	if (!is_token(rq->method) || rq->method.n > 15)
-		return CGN_FAIL(err, INVALID, "GenerateRequest.method is no HTTP method");
+		return CGN_FAIL(err, INVALID, "GenerateRequest.method is not an HTTP method");
 	if (rq->path.n == 0 || rq->path.p[0] != '/' || !is_plain(rq->path, '!') ||
 		memchr(rq->path.p, '\t', rq->path.n) != NULL)
-		return CGN_FAIL(err, INVALID, "GenerateRequest.path is no path");
+		return CGN_FAIL(err, INVALID, "GenerateRequest.path is not a path");
 	if (!is_plain(rq->request_id, ' '))
 		return CGN_FAIL(err, INVALID, "GenerateRequest.request_id has control characters");
 	for (size_t i = 0; i < rq->n_headers; i++)
 		if (!is_token(rq->headers[i].name) || !is_plain(rq->headers[i].value, ' '))
-			return CGN_FAIL(err, INVALID, "GenerateRequest.headers[%zu] is no HTTP field", i);
+			return CGN_FAIL(err, INVALID, "GenerateRequest.headers[%zu] is not an HTTP field", i);
 	return CGN_OK;
 }
 

@@ -81,7 +81,7 @@ static CGN_RC endpoint_of(const char *base, uint32_t rank, char *out, size_t cap
 		n = snprintf(out, cap, "%s_dp%u", base, rank);
 	if (n < 0 || (size_t)n >= cap || port + rank > 65535 || (tcp && port == 0) ||
 		strncmp(base, "tcp://*", 7) == 0)
-		return CGN_FAIL(err, INVALID, "\"%.200s\" is no endpoint to connect to for rank %u", base,
+		return CGN_FAIL(err, INVALID, "\"%.200s\" is not an endpoint to connect to for rank %u", base,
 			rank);
 	return CGN_OK;
 }

@@ -63,12 +63,12 @@ static CGN_RC ipmi_of(const struct config *cfg, const struct config_bmc *b, char
 	if (colon != NULL && !is_bare_v6 && colon[1] != '\0' && strchr(colon, ']') == NULL) {
 		s.n = (size_t)(colon - s.p);
 		if (!cgn_str_u64(cgn_str_of(colon + 1), &port) || port == 0 || port > 65535)
-			return CGN_FAIL(err, INVALID, "\"%s\" is no HOST or HOST:PORT", b->ipmi_host);
+			return CGN_FAIL(err, INVALID, "\"%s\" is not a HOST or HOST:PORT", b->ipmi_host);
 	}
 	if (s.n > 2 && s.p[0] == '[' && s.p[s.n - 1] == ']')
 		s = (struct cgn_str){s.p + 1, s.n - 2};
 	if (!cgn_str_copyz(host, 256, s) || host[0] == '\0' || host[0] == '-')
-		return CGN_FAIL(err, INVALID, "\"%s\" is no HOST or HOST:PORT", b->ipmi_host);
+		return CGN_FAIL(err, INVALID, "\"%s\" is not a HOST or HOST:PORT", b->ipmi_host);
 	if (b->ipmi_password_file == NULL) /* Without a file ipmitool would ask for the password */
 		return CGN_FAIL(err, INVALID, "%s needs a password file", b->ipmi_host);
 	out->host = host;

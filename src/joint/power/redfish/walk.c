@@ -159,7 +159,7 @@ static void document_read(struct redfish_bmc *b, struct cgn_str body)
 	struct cgn_err err = {0};
 	r->gave_reading = false;
 	if (!cgn_ok(redfish_read(&r->at, body, &walk_ops, b, &err))) {
-		document_fail(b, "the answer is no JSON document");
+		document_fail(b, "the answer is not a JSON document");
 		return;
 	}
 	sensor_note(b);

@@ -28,7 +28,7 @@ static CGN_RC number_read(const char *name, uint64_t least, uint64_t most, uint6
 	if (v == NULL)
 		return CGN_OK;
 	if (!cgn_str_u64(cgn_str_of(v), out) || *out < least || *out > most)
-		return CGN_FAIL(err, INVALID, "%s: \"%s\" is no number from %llu to %llu", name, v,
+		return CGN_FAIL(err, INVALID, "%s: \"%s\" is not a number from %llu to %llu", name, v,
 			(unsigned long long)least, (unsigned long long)most);
 	return CGN_OK;
 }

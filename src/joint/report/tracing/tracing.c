@@ -303,7 +303,7 @@ static CGN_RC client_open(struct tracing *t, struct cgn_err *err)
 	const struct tls_cfg trust = {.ca_file = t->settings.ca_file, .alpn = t->settings.grpc ? h2 : h1};
 	if (!cgn_ok(weburl_parse(t->settings.url, &url, NULL)))
 		return CGN_FAIL(err, INVALID,
-			"OTEL_EXPORTER_OTLP_ENDPOINT: \"%s\" is no address of a collector, such as http://collector:4318",
+			"OTEL_EXPORTER_OTLP_ENDPOINT: \"%s\" is not an address of a collector, such as http://collector:4318",
 			t->settings.url);
 	if (url.tls)
 		CGN_TRY(tls_ctx_new(&trust, &tls, err));

@@ -11,7 +11,7 @@ CGN_RC webclient_check(const struct webclient_cfg *cfg, struct cgn_err *err)
 	CGN_TRY(weburl_parse(cfg->url, &url, err));
 	if (cfg->fingerprint != NULL && !tls_pin_read(cgn_str_of(cfg->fingerprint), pin))
 		return CGN_FAIL(err, INVALID,
-			"\"%s\" is no SHA-256 fingerprint of a certificate: 64 hexadecimal digits",
+			"\"%s\" is not a SHA-256 fingerprint of a certificate: 64 hexadecimal digits",
 			cfg->fingerprint);
 	if (!url.tls && (cfg->ca_file != NULL || cfg->fingerprint != NULL))
 		return CGN_FAIL(err, INVALID,

@@ -67,7 +67,7 @@ static CGN_RC last_line(int fd, const char *path, char room[2 * AUDIT_LINE_MAX],
 	if (last == NULL)
 		return from == 0
 			? CGN_OK
-			: CGN_FAIL(err, INVALID, "%s is no audit log: its last line is too long", path);
+			: CGN_FAIL(err, INVALID, "%s is not an audit log: its last line is too long", path);
 	const char *before = memrchr(room, '\n', (size_t)(last - room));
 	*line = (struct cgn_str){before != NULL ? before + 1 : room, 0};
 	line->n = (size_t)(last - line->p);
@@ -98,7 +98,7 @@ static CGN_RC chain_resume(struct audit *a, const char *path, int fd, bool cut, 
 	CGN_TRY(last_line(fd, path, room, &line, &end, err));
 	if (line.n > 0 && !cgn_ok(audit_begin(&a->chain, line, &why)))
 		return CGN_FAIL(err, INVALID,
-			"%s is no audit log, or its last line was changed: %s; move the file away", path,
+			"%s is not an audit log, or its last line was changed: %s; move the file away", path,
 			why.msg);
 	return cut ? tail_cut(fd, path, end, err) : CGN_OK;
 }

@@ -123,7 +123,7 @@ static CGN_RC discovery_read(struct issuer *s, struct cgn_str text, struct cgn_e
 	char name[OIDC_URL_MAX];
 	struct cgn_buf b = cgn_buf_over(name, sizeof name);
 	if (!cgn_ok(json_parse(text, &doc, NULL, NULL)) || doc.type != JSON_OBJECT)
-		return CGN_FAIL(err, INVALID, "it is no JSON object");
+		return CGN_FAIL(err, INVALID, "it is not a JSON object");
 	if (json_get(doc, "issuer", &issuer) && issuer.type == JSON_STRING)
 		json_str_to(issuer, &b);
 	if (b.bad || !cgn_str_is(cgn_buf_view(&b), s->cfg.url))

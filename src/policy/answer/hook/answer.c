@@ -69,12 +69,13 @@ void hook_answer_read(int status, struct cgn_str body, struct hook_verdict *out)
 	if (status >= 400 && status < 500)
 		refusal_read(status, v[1], v[2], out);
 	else if (status != 200 && status != 204)
-		out->why = status >= 300 && status < 400 ? "it redirects, and redirects are not followed"
-							 : "its status is no decision (200, 204 and 4xx are)";
+		out->why = status >= 300 && status < 400
+			? "it redirects, and redirects are not followed"
+			: "its status is not a decision (200, 204 and 4xx are)";
 	else if (body.n == 0)
 		out->decision = HOOK_ALLOWED;
 	else if (!parsed)
-		out->why = "its answer is no JSON object";
+		out->why = "its answer is not a JSON object";
 	else if (v[0].raw.p == NULL || v[0].type != JSON_BOOL)
 		out->why = "its answer has no \"allow\" that is true or false";
 	else if (json_bool(v[0], false))

@@ -49,7 +49,7 @@ CGN_RC tracing_rules_read(struct cgn_str sampler, struct cgn_str arg, struct tra
 			CGN_STR_ARG(sampler));
 	if (takes_share && arg.n > 0 && !share_read(arg, &out->share))
 		return CGN_FAIL(err, INVALID,
-			"OTEL_TRACES_SAMPLER_ARG: \"%.*s\" is no share of the traces, a number from 0 to 1",
+			"OTEL_TRACES_SAMPLER_ARG: \"%.*s\" is not a share of the traces, a number from 0 to 1",
 			CGN_STR_ARG(arg));
 	return CGN_OK;
 }

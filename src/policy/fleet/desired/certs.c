@@ -177,7 +177,7 @@ static CGN_RC revoked_read(struct json_val cluster, struct certs_plan *p, struct
 			json_str_to(one, &text);
 		if (!certs_serial(cgn_buf_view(&text), p->revoked[p->n_revoked]))
 			return CGN_FAIL(err, INVALID,
-				"spec.security.revoked has \"%.60s\", which is no serial number of a certificate",
+				"spec.security.revoked has \"%.60s\", which is not a serial number of a certificate",
 				cgn_buf_z(&text));
 		p->n_revoked++;
 	}

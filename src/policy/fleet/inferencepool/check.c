@@ -8,7 +8,7 @@ static cgn_rc check_pool(const struct config_inference_pool *p, struct cgn_err *
 	const char *name = p->pool != NULL ? p->pool : p->name;
 	if (name[strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789-.")] != '\0')
 		return CGN_FAIL(err, INVALID,
-			"inference_pools.\"%.40s\": \"%.80s\" is no name of an InferencePool: a to z, 0 to 9, '-' and '.'",
+			"inference_pools.\"%.40s\": \"%.80s\" is not a name of an InferencePool: a to z, 0 to 9, '-' and '.'",
 			p->name, name);
 	if (p->namespace != NULL &&
 		p->namespace[strspn(p->namespace, "abcdefghijklmnopqrstuvwxyz0123456789-")] != '\0')

@@ -265,7 +265,7 @@ static cgn_rc host_address(struct rack *r, struct rack_host *h, const struct tom
 		return CGN_OK;
 	if (!rack_ip_text(h->address, text))
 		return fail_at(r, n->at,
-			"address is no address of IPv4 or IPv6: write it without brackets and port, such as \"10.0.0.11\" or \"fd00::11\"",
+			"address is not an address of IPv4 or IPv6: write it without brackets and port, such as \"10.0.0.11\" or \"fd00::11\"",
 			err);
 	return text_keep(r, cgn_str_of(text), &h->address, err);
 }

@@ -135,7 +135,7 @@ static void take_extra_keys(struct reading *r)
 	if (msgpack_get_nil(&r->in))
 		return;
 	if (msgpack_peek(&r->in) != MSGPACK_ARRAY)
-		msgpack_fault(&r->in, "extra_keys are no array");
+		msgpack_fault(&r->in, "extra_keys is not an array");
 	r->e.extra_keys = msgpack_get_raw(&r->in);
 }
 
@@ -280,7 +280,7 @@ static void check_extra(struct reading *r)
 		msgpack_fault(&r->in, "extra_keys that are not one for each hash");
 	for (uint32_t i = 0; i < n; i++) {
 		if (msgpack_peek(&in) != MSGPACK_NIL && msgpack_peek(&in) != MSGPACK_ARRAY)
-			msgpack_fault(&r->in, "an entry of extra_keys that is no array");
+			msgpack_fault(&r->in, "an entry of extra_keys is not an array");
 		msgpack_skip(&in);
 	}
 	if (n == 0)

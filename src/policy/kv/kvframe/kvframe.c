@@ -228,7 +228,7 @@ CGN_RC kvframe_read_who(struct cgn_str payload, struct kvframe_who *out, struct 
 	out->region = rd_text(&r);
 	CGN_TRY(payload_check(&r, KVFRAME_HELLO, err));
 	if (!is_text(out->node) || !is_text(out->rack) || !is_text(out->region))
-		return CGN_FAIL(err, INVALID, "kv frame: HELLO with a name that is no text");
+		return CGN_FAIL(err, INVALID, "kv frame: HELLO with a name that is not text");
 	return CGN_OK;
 }
 

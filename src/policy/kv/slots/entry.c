@@ -95,7 +95,7 @@ static bool sizes_ok(const struct slot_entry *c)
 CGN_RC slot_entry_read(struct cgn_str bytes, uint64_t *words, struct slot_entry *out, struct cgn_err *err)
 {
 	if (bytes.n < ENTRY_HEAD_BYTES || get_number(bytes.p, 8) != ENTRY_MAGIC)
-		return CGN_FAIL(err, INVALID, "the value is no slot entry");
+		return CGN_FAIL(err, INVALID, "the value is not a slot entry");
 	struct slot_entry c = {.tokens = (uint32_t)get_number(bytes.p + 8, 4),
 		.prompt = (uint32_t)get_number(bytes.p + 12, 4),
 		.file_bytes = {get_number(bytes.p + 16, 8), get_number(bytes.p + 24, 8)}};
@@ -128,7 +128,7 @@ void slot_link_write(const struct slot_link *l, uint8_t out[SLOT_LINK_BYTES])
 CGN_RC slot_link_read(struct cgn_str bytes, struct slot_link *out, struct cgn_err *err)
 {
 	if (bytes.n != SLOT_LINK_BYTES || get_number(bytes.p, 4) != LINK_MAGIC)
-		return CGN_FAIL(err, INVALID, "the value is no link to a slot's state");
+		return CGN_FAIL(err, INVALID, "the value is not a link to a slot's state");
 	uint64_t chain_blocks = get_number(bytes.p + 32, 8);
 	struct slot_link l = {.id = get_number(bytes.p + 8, 8),
 		.blocks = (uint32_t)get_number(bytes.p + 4, 4),

@@ -20,13 +20,13 @@ CGN_RC engine_read_tokens(struct cgn_str answer, size_t max_ids, struct cgn_buf 
 	struct json_val doc, tokens, elem;
 	size_t n = 0;
 	if (!cgn_ok(json_parse(answer, &doc, NULL, NULL)))
-		return tokens_bad_answer("is no JSON", err);
+		return tokens_bad_answer("is not JSON", err);
 	if (!json_get(doc, "tokens", &tokens) || tokens.type != JSON_ARRAY)
 		return tokens_bad_answer("has no list of tokens", err);
 	for (struct json_iter it = json_iter_of(tokens); n < max_ids && json_next_elem(&it, &elem); n++) {
 		uint64_t id = 0;
 		if (!json_u64(elem, &id) || id > UINT32_MAX)
-			return tokens_bad_answer("has a token that is no id", err);
+			return tokens_bad_answer("has a token that is not an id", err);
 		const uint32_t small = (uint32_t)id;
 		cgn_buf_add(out, &small, sizeof small);
 	}

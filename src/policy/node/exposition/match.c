@@ -69,7 +69,7 @@ static CGN_RC regex_make(struct match_term *t, struct cgn_err *err)
 	if (t->regex != NULL)
 		return CGN_OK;
 	(void)pcre2_get_error_message(code, why, sizeof why);
-	return CGN_FAIL(err, INVALID, "\"%.100s\" is no regular expression: %s at byte %zu", t->value,
+	return CGN_FAIL(err, INVALID, "\"%.100s\" is not a regular expression: %s at byte %zu", t->value,
 		(const char *)why, at);
 }
 

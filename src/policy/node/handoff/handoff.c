@@ -245,7 +245,7 @@ CGN_RC handoff_params_read(enum handoff_kind kind, struct cgn_str answer, struct
 	if (ops->member == NULL)
 		return CGN_OK;
 	if (!cgn_ok(json_parse(answer, &doc, NULL, NULL)) || doc.type != JSON_OBJECT)
-		return CGN_FAIL(err, BAD_GATEWAY, "the prefill leg's answer is no JSON object");
+		return CGN_FAIL(err, BAD_GATEWAY, "the prefill leg's answer is not a JSON object");
 	if (!member_find(ops, doc, &member) || member.type != JSON_OBJECT)
 		return CGN_FAIL(err, BAD_GATEWAY, "the prefill leg's answer has no %s", ops->member);
 	cgn_buf_str(params, member.raw);
@@ -262,7 +262,7 @@ CGN_RC handoff_ranks_read(struct cgn_str answer, struct cgn_arena *a, const char
 	*n = 0;
 	if (!cgn_ok(json_parse(answer, &doc, NULL, NULL)) || doc.type != JSON_OBJECT)
 		return CGN_FAIL(err, BAD_GATEWAY,
-			"the bootstrap server's answer to " HANDOFF_RANKS_PATH " is no JSON object");
+			"the bootstrap server's answer to " HANDOFF_RANKS_PATH " is not a JSON object");
 	for (; *n < HANDOFF_RANKS_MAX; ++*n) {
 		(void)snprintf(key, sizeof key, "%zu", *n);
 		if (!json_get(doc, key, &rank) || !json_get(rank, "engine_id", &id) || id.type != JSON_STRING)

@@ -89,9 +89,9 @@ CGN_RC modelsource_hub_read(struct cgn_str json, struct modelsource_list *l, str
 	struct json_val all, one;
 	struct cgn_err why;
 	if (!cgn_ok(json_parse(json, &all, NULL, &why)))
-		return CGN_FAIL(err, BAD_GATEWAY, "the hub's list of files is no JSON: %s", why.msg);
+		return CGN_FAIL(err, BAD_GATEWAY, "the hub's list of files is not JSON: %s", why.msg);
 	if (all.type != JSON_ARRAY)
-		return CGN_FAIL(err, BAD_GATEWAY, "the hub's list of files is no list");
+		return CGN_FAIL(err, BAD_GATEWAY, "the hub's list of files is not a list");
 	struct json_iter it = json_iter_of(all);
 	while (json_next_elem(&it, &one))
 		CGN_TRY(hub_entry(one, l, err));
@@ -130,7 +130,7 @@ CGN_RC modelsource_oci_read(struct cgn_str json, struct modelsource_list *l, cha
 	struct cgn_err why;
 	next[0] = '\0';
 	if (!cgn_ok(json_parse(json, &all, NULL, &why)))
-		return CGN_FAIL(err, BAD_GATEWAY, "the registry's manifest is no JSON: %s", why.msg);
+		return CGN_FAIL(err, BAD_GATEWAY, "the registry's manifest is not JSON: %s", why.msg);
 	if (json_get(all, "manifests", &list) && list.type == JSON_ARRAY) {
 		struct json_iter it = json_iter_of(list);
 		if (!json_next_elem(&it, &one) || !digest_is_ok(json_get_str(one, "digest", l->arena)))
@@ -228,7 +228,7 @@ CGN_RC modelsource_s3_read(struct cgn_str xml, const char *prefix, struct models
 	struct cgn_str rest = xml, entry;
 	token[0] = '\0';
 	if (xml.n == 0 || memmem(xml.p, xml.n, "<ListBucketResult", 17) == NULL)
-		return CGN_FAIL(err, BAD_GATEWAY, "the bucket's answer is no list of objects");
+		return CGN_FAIL(err, BAD_GATEWAY, "the bucket's answer is not a list of objects");
 	while ((entry = element_next(&rest, "Contents")).p != NULL)
 		CGN_TRY(s3_key(entry, prefix, l, err));
 	rest = xml;

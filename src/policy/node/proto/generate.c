@@ -363,7 +363,7 @@ static CGN_RC read_head(struct cgn_str msg, struct cgn_arena *a, struct proto_ch
 	if (rd.bad)
 		return CGN_FAIL(err, INVALID, "ResponseHead: truncated or not protobuf");
 	if (out->status < 100 || out->status > 599)
-		return CGN_FAIL(err, INVALID, "ResponseHead: %d is no HTTP status", out->status);
+		return CGN_FAIL(err, INVALID, "ResponseHead: %d is not an HTTP status", out->status);
 	return CGN_OK;
 }
 

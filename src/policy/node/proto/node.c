@@ -38,13 +38,14 @@ static CGN_RC handoff_check(const Cognitora__V1__Handoff *h, struct cgn_err *err
 {
 	if (!text_ok(h->kind, 64) || !text_ok(h->terms, HANDOFF_TERMS_MAX) ||
 		!text_ok(h->host, HANDOFF_HOST_MAX))
-		return CGN_FAIL(err, INVALID, "Handoff: kind, terms or host is no short UTF-8 text");
+		return CGN_FAIL(err, INVALID, "Handoff: kind, terms or host is not UTF-8 text, or too long");
 	if (h->port > UINT16_MAX || h->n_engine_ids > HANDOFF_RANKS_MAX)
 		return CGN_FAIL(err, INVALID, "Handoff: port %u, or more than %d engine ids", h->port,
 			HANDOFF_RANKS_MAX);
 	for (size_t i = 0; i < h->n_engine_ids; i++)
 		if (!text_ok(h->engine_ids[i], HANDOFF_ENGINE_MAX))
-			return CGN_FAIL(err, INVALID, "Handoff.engine_ids: an id is no short UTF-8 text");
+			return CGN_FAIL(err, INVALID,
+				"Handoff.engine_ids: an id is not UTF-8 text, or too long");
 	return CGN_OK;
 }
 
@@ -74,9 +75,9 @@ static CGN_RC facts_check(const Cognitora__V1__Engine *e, struct cgn_err *err)
 static CGN_RC engine_check(const Cognitora__V1__Engine *e, struct cgn_err *err)
 {
 	if (!text_ok(e->name, 128) || !text_ok(e->kind, 64))
-		return CGN_FAIL(err, INVALID, "Engine: name or kind is no short UTF-8 text");
+		return CGN_FAIL(err, INVALID, "Engine: name or kind is not UTF-8 text, or too long");
 	if (!text_ok(e->residency, 512) || !text_ok(e->resume, 64))
-		return CGN_FAIL(err, INVALID, "Engine: residency or resume is no short UTF-8 text");
+		return CGN_FAIL(err, INVALID, "Engine: residency or resume is not UTF-8 text, or too long");
 	if (!text_ok(e->served, 512))
 		return CGN_FAIL(err, INVALID, "Engine.served: over 512 bytes or no UTF-8");
 	if (e->n_models > PROTO_MAX_MODELS)
@@ -99,13 +100,13 @@ static CGN_RC engine_check(const Cognitora__V1__Engine *e, struct cgn_err *err)
 		if (e->adapters[i]->name[0] == '\0' || !text_ok(e->adapters[i]->name, 512) ||
 			!text_ok(e->adapters[i]->state, 64) || !text_ok(e->adapters[i]->why, 1024))
 			return CGN_FAIL(err, INVALID,
-				"Engine.adapters: name, state or why is no short UTF-8 text");
+				"Engine.adapters: name, state or why is not UTF-8 text, or too long");
 	if (e->rest != NULL && (!text_ok(e->rest->state, 64) || !text_ok(e->rest->why, 1024)))
-		return CGN_FAIL(err, INVALID, "Engine.rest: state or why is no short UTF-8 text");
+		return CGN_FAIL(err, INVALID, "Engine.rest: state or why is not UTF-8 text, or too long");
 	if (e->swap != NULL && (!text_ok(e->swap->state, 64) || !text_ok(e->swap->why, 1024)))
-		return CGN_FAIL(err, INVALID, "Engine.swap: state or why is no short UTF-8 text");
+		return CGN_FAIL(err, INVALID, "Engine.swap: state or why is not UTF-8 text, or too long");
 	if (e->chain != NULL && !text_ok(e->chain->model, 512))
-		return CGN_FAIL(err, INVALID, "Engine.chain: model is no short UTF-8 text");
+		return CGN_FAIL(err, INVALID, "Engine.chain: model is not UTF-8 text, or too long");
 	return e->handoff != NULL ? handoff_check(e->handoff, err) : CGN_OK;
 }
 
@@ -115,7 +116,7 @@ CGN_RC proto_store_check(const char *id, const Cognitora__V1__KvStore *kv, struc
 		return CGN_FAIL(err, INVALID, "KvStore.quic_address of %s: must be host:port", id);
 	if (!text_ok(kv->rack, PROTO_MAX_PLACE) || !text_ok(kv->region, PROTO_MAX_PLACE))
 		return CGN_FAIL(err, INVALID,
-			"KvStore of %s: rack or region is no UTF-8 text of at most %d bytes", id,
+			"KvStore of %s: rack or region is not UTF-8 text of at most %d bytes", id,
 			PROTO_MAX_PLACE);
 	return CGN_OK;
 }

@@ -217,7 +217,7 @@ CGN_RC redfish_read(const struct redfish_link *at, struct cgn_str body, const st
 	struct json_val doc;
 	CGN_TRY(cgn_err_of(json_parse(body, &doc, NULL, err), at->path, err));
 	if (doc.type != JSON_OBJECT)
-		return CGN_FAIL(err, INVALID, "%s: the document is no JSON object", at->path);
+		return CGN_FAIL(err, INVALID, "%s: the document is not a JSON object", at->path);
 	roles[at->role].read(&v, doc);
 	return CGN_OK;
 }

@@ -135,7 +135,7 @@ static CGN_RC head_get(struct cgn_cursor *c, struct peer_summary *out, unsigned 
 	uint32_t magic = cgn_cursor_u32(c);
 	out->version = cgn_cursor_u8(c);
 	if (magic != MAGIC)
-		return CGN_FAIL(err, INVALID, "summary: these bytes are no summary");
+		return CGN_FAIL(err, INVALID, "summary: these bytes are not a summary");
 	if (out->version < 1 || out->version > PEER_VERSION)
 		return CGN_FAIL(err, INVALID, "summary: it is of version %u, this one reads 1 to %d",
 			out->version, PEER_VERSION);

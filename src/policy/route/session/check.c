@@ -10,7 +10,7 @@ CGN_RC session_check_config(const struct config *c, struct cgn_err *err)
 	for (const char *p = name; p != NULL && *p != '\0'; p++)
 		if (*p <= ' ' || *p > '~' || strchr("()<>@,;:\\\"/[]?={}", *p) != NULL)
 			return CGN_FAIL(err, INVALID,
-				"%s: router.session_cookie \"%.64s\" is no name of a cookie: letters, digits and -_.!#$%%&'*+^`|~",
+				"%s: router.session_cookie \"%.64s\" is not a name of a cookie: letters, digits and -_.!#$%%&'*+^`|~",
 				config_origin(c, "router.session_cookie"), name);
 	return CGN_OK;
 }

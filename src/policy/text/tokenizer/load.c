@@ -221,7 +221,7 @@ static CGN_RC check_root(struct tok_loader *l, struct json_val root)
 	static const char *const unwanted[] = {"truncation", "padding"};
 	struct json_val v;
 	if (root.type != JSON_OBJECT || !json_get(root, "model", &v) || v.type != JSON_OBJECT)
-		return CGN_FAIL(l->err, INVALID, "this is no tokenizer.json: it has no object \"model\"");
+		return CGN_FAIL(l->err, INVALID, "this is not a tokenizer.json: it has no object \"model\"");
 	for (size_t i = 0; i < CGN_COUNT(unwanted); i++)
 		if (!tok_is_null(root, unwanted[i]))
 			return CGN_FAIL(l->err, UNSUPPORTED,

@@ -44,7 +44,7 @@ static CGN_RC place_read(struct cgn_str line, struct audit_place *out, struct cg
 	if (line.n > AUDIT_LINE_MAX)
 		return CGN_FAIL(err, INVALID, "the line is longer than %zu bytes", AUDIT_LINE_MAX);
 	if (!cgn_ok(json_parse(line, &object, &at, NULL)))
-		return CGN_FAIL(err, INVALID, "the line is no JSON (byte %zu)", at);
+		return CGN_FAIL(err, INVALID, "the line is not JSON (byte %zu)", at);
 	cgn_arena_init(&a, 4096);
 	bool good = json_get(object, "seq", &seq) && json_u64(seq, &out->seq) && out->seq > 0 &&
 		hash_read(json_get_str(object, "prev", &a), &out->prev);

@@ -29,7 +29,7 @@ CGN_RC auth_scopes_parse(struct cgn_str text, unsigned *out, struct cgn_err *err
 			bit |= cgn_str_is(one, scope_rows[i].text) ? scope_rows[i].bit : 0;
 		if (bit == 0)
 			return CGN_FAIL(err, INVALID,
-				"\"%.*s\" is no scope; they are chat, embed and admin, joined by commas",
+				"\"%.*s\" is not a scope; they are chat, embed and admin, joined by commas",
 				CGN_STR_ARG(one));
 		scopes |= bit;
 	} while (rest.p != NULL);

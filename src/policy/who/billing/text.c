@@ -81,7 +81,7 @@ CGN_RC billing_read_day(struct billing *l, uint64_t day, struct cgn_str text, st
 	while (lines.n > 0) {
 		n++;
 		if (!row_read(l, day, cgn_str_split(&lines, '\n')))
-			return CGN_FAIL(err, INVALID, "it is damaged: line %u is no row of the day", n);
+			return CGN_FAIL(err, INVALID, "it is damaged: line %u is not a row of the day", n);
 	}
 	return CGN_OK;
 }

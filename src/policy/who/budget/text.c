@@ -73,7 +73,7 @@ CGN_RC budget_book_read(struct budget_book *b, struct cgn_str text, struct cgn_e
 		if (account_read(b, cgn_str_split(&lines, '\n')))
 			continue;
 		budget_book_clear(b);
-		return CGN_FAIL(err, INVALID, "it is damaged: line %u is no account", n);
+		return CGN_FAIL(err, INVALID, "it is damaged: line %u is not an account", n);
 	}
 	return CGN_OK;
 }

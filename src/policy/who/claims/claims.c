@@ -218,7 +218,7 @@ static CGN_RC tenant_of_claim(const struct claims_rules *r, const struct jwt *t,
 	}
 	if (!auth_tenant_ok((struct cgn_str){f.text, f.n}) || memchr(f.text, '\0', f.n) != NULL)
 		return CGN_FAIL(err, FORBIDDEN,
-			"the claim %.*s (auth.tenant_claim) is no name of a tenant: 1 to %d visible characters, no spaces",
+			"the claim %.*s (auth.tenant_claim) is not a name of a tenant: 1 to %d visible characters, no spaces",
 			CGN_STR_ARG(r->tenant_claim), AUTH_TENANT_MAX);
 	(void)cgn_str_copyz(h->tenant, sizeof h->tenant, (struct cgn_str){f.text, f.n});
 	return CGN_OK;

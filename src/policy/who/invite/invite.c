@@ -59,7 +59,7 @@ CGN_RC invite_token_read(struct cgn_str text, struct invite_token *out, struct c
 	if (text.n > INVITE_MAX_TOKEN || !cgn_str_is(cgn_str_split(&rest, '/'), TOKEN_VERSION) ||
 		rest.p == NULL)
 		return CGN_FAIL(err, INVALID,
-			"this is no token: one begins with " TOKEN_VERSION
+			"this is not a token: one begins with " TOKEN_VERSION
 			"/; cgn-ctl node invite prints it");
 	struct cgn_str secret, ca;
 	out->role = cgn_str_split(&rest, '/');

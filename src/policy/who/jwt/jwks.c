@@ -114,7 +114,7 @@ CGN_RC jwt_keys_read(struct cgn_str text, struct jwt_keys *out, struct cgn_err *
 	out->n = out->left_out = 0;
 	if (!cgn_ok(json_parse(text, &doc, NULL, NULL)) || !json_get(doc, "keys", &list) ||
 		list.type != JSON_ARRAY)
-		return CGN_FAIL(err, INVALID, "it is no key set: a JSON object with the array \"keys\"");
+		return CGN_FAIL(err, INVALID, "it is not a key set: a JSON object with the array \"keys\"");
 	for (struct json_iter it = json_iter_of(list); json_next_elem(&it, &elem);) {
 		if (++seen > JWT_MAX_KEYS)
 			return CGN_FAIL(err, INVALID, "the key set has more than %d keys", JWT_MAX_KEYS);

@@ -66,7 +66,7 @@ static CGN_RC members_check(struct json_val object, size_t most, const char *wha
 static CGN_RC object_read(struct cgn_str text, const char *what, struct json_val *out, struct cgn_err *err)
 {
 	if (!cgn_ok(json_parse(text, out, NULL, NULL)) || out->type != JSON_OBJECT)
-		return CGN_FAIL(err, UNAUTHENTICATED, "the token's %s is no JSON object", what);
+		return CGN_FAIL(err, UNAUTHENTICATED, "the token's %s is not a JSON object", what);
 	return CGN_OK;
 }
 
@@ -113,7 +113,7 @@ static CGN_RC kid_read(struct json_val head, struct jwt *out, struct cgn_err *er
 	if (!json_get(head, "kid", &kid))
 		return CGN_OK;
 	if (kid.type != JSON_STRING || kid.raw.n > JWT_KID_MAX)
-		return CGN_FAIL(err, UNAUTHENTICATED, "the token's kid is no text of at most %d bytes",
+		return CGN_FAIL(err, UNAUTHENTICATED, "the token's kid is not a text of at most %d bytes",
 			JWT_KID_MAX);
 	json_str_to(kid, &out->room);
 	out->kid = (struct cgn_str){out->room.p + from, out->room.n - from};
@@ -199,7 +199,7 @@ static CGN_RC times_check(const struct jwt *t, const struct jwt_rules *rules, ui
 	if (!time_read(t->claims, "exp", &out->expires) || !time_read(t->claims, "nbf", &from) ||
 		!time_read(t->claims, "iat", &issued))
 		return CGN_FAIL(err, UNAUTHENTICATED,
-			"a time of the token (exp, nbf, iat) is no number of seconds");
+			"a time of the token (exp, nbf, iat) is not a number of seconds");
 	if (out->expires == 0)
 		return CGN_FAIL(err, UNAUTHENTICATED,
 			"the token never ends (it has no exp), so it is not taken");

@@ -65,7 +65,7 @@ static void text_keep(struct router *r, struct cgn_str text)
 	double value = 0;
 	cgn_rc rc = price_of(r, text, &value, &err);
 	if (!cgn_ok(rc) && rc.code != CGN_NOT_FOUND) {
-		(void)snprintf(p->why, sizeof p->why, "its answer is no series: %.200s", err.msg);
+		(void)snprintf(p->why, sizeof p->why, "its answer is not a series: %.200s", err.msg);
 		return;
 	}
 	p->why[0] = '\0';

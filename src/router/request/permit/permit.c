@@ -287,7 +287,7 @@ static enum gw_step permit_arrival(struct gw_req *r)
 		return gw_refuse(r,
 			&(struct gw_refusal){400, "invalid_request_error", "invalid_header",
 				.param = "X-Cgn-Tenant", .reason = "federation"},
-			"X-Cgn-Tenant is no tenant's name");
+			"X-Cgn-Tenant is not a tenant's name");
 	if (from->tenant.n > 0)
 		r->identity.tenant = from->tenant;
 	if (via_has(from->via, cgn_str_of(own)))

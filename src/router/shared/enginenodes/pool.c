@@ -413,7 +413,7 @@ void engine_pool_status(const struct engine_pool *p, struct engine_pool_status *
 	else if (p->wrong[0] != '\0')
 		(void)snprintf(out->why, sizeof out->why, "the pool makes no sense: %s", p->wrong);
 	else if (p->refused > 0)
-		(void)snprintf(out->why, sizeof out->why, "%zu pods are no nodes: the router's log has why",
+		(void)snprintf(out->why, sizeof out->why, "%zu pods are not nodes: the router's log has why",
 			p->refused);
 	else if (p->n_members == 0)
 		(void)snprintf(out->why, sizeof out->why,

@@ -389,13 +389,13 @@ static CGN_RC report_table(struct bench *b, struct cgn_err *err)
 	struct ctl_table t = {0};
 	for (size_t i = 0; i < b->n_results; i++) {
 		struct result *r = &b->results[i];
-		ctl_table_put(&t, "OP", "%s", r->op);
-		ctl_table_put(&t, "BYTES", "%llu", (unsigned long long)r->bytes);
-		ctl_table_put(&t, "COUNT", "%zu", samples_count(&r->took));
-		ctl_table_put(&t, "P50", "%.2f us", samples_us(&r->took, 0.5));
-		ctl_table_put(&t, "P99", "%.2f us", samples_us(&r->took, 0.99));
-		ctl_table_put(&t, "MAX", "%.2f us", samples_us(&r->took, 1));
-		ctl_table_put(&t, "MIB/S", "%.0f", mib_per_s(r));
+		CTL_CELL(&t, "OP", "%s", r->op);
+		CTL_CELL(&t, "BYTES", "%llu", (unsigned long long)r->bytes);
+		CTL_CELL(&t, "COUNT", "%zu", samples_count(&r->took));
+		CTL_CELL(&t, "P50", "%.2f us", samples_us(&r->took, 0.5));
+		CTL_CELL(&t, "P99", "%.2f us", samples_us(&r->took, 0.99));
+		CTL_CELL(&t, "MAX", "%.2f us", samples_us(&r->took, 1));
+		CTL_CELL(&t, "MIB/S", "%.0f", mib_per_s(r));
 	}
 	return ctl_table_print(&t, false, err);
 }

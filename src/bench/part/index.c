@@ -332,18 +332,18 @@ static CGN_RC report_table(const struct bench *b, struct cgn_err *err)
 	struct ctl_table t = {0};
 	for (size_t i = 0; i < b->n_cases; i++) {
 		const struct result *r = &b->results[i];
-		ctl_table_put(&t, "NODES", "%" PRIu64, r->nodes);
-		ctl_table_put(&t, "BLOCKS", "%" PRIu64, r->blocks);
-		ctl_table_put(&t, "MEMBERSHIPS", "%" PRIu64, r->memberships);
-		ctl_table_put(&t, "UPDATES/S", "%.2f M", r->updates_per_second / 1e6);
-		ctl_table_put(&t, "/CPU-S", "%.2f M", r->updates_per_cpu_second / 1e6);
-		ctl_table_put(&t, "LONGEST", "%.0f us", r->longest_group_us);
-		ctl_table_put(&t, "BYTES/MEMBERSHIP", "%.1f", r->bytes_per_membership);
-		ctl_table_put(&t, "WORST", "%.1f", r->worst_bytes_per_membership);
-		ctl_table_put(&t, "LOOKUP P50", "%.0f ns", r->lookup_p50_ns);
-		ctl_table_put(&t, "P99", "%.0f ns", r->lookup_p99_ns);
-		ctl_table_put(&t, "BLOCKS/LOOKUP", "%.1f", r->blocks_per_lookup);
-		ctl_table_put(&t, "KEPT UP", r->kept_up ? "yes" : "no");
+		CTL_CELL(&t, "NODES", "%" PRIu64, r->nodes);
+		CTL_CELL(&t, "BLOCKS", "%" PRIu64, r->blocks);
+		CTL_CELL(&t, "MEMBERSHIPS", "%" PRIu64, r->memberships);
+		CTL_CELL(&t, "UPDATES/S", "%.2f M", r->updates_per_second / 1e6);
+		CTL_CELL(&t, "/CPU-S", "%.2f M", r->updates_per_cpu_second / 1e6);
+		CTL_CELL(&t, "LONGEST", "%.0f us", r->longest_group_us);
+		CTL_CELL(&t, "BYTES/MEMBERSHIP", "%.1f", r->bytes_per_membership);
+		CTL_CELL(&t, "WORST", "%.1f", r->worst_bytes_per_membership);
+		CTL_CELL(&t, "LOOKUP P50", "%.0f ns", r->lookup_p50_ns);
+		CTL_CELL(&t, "P99", "%.0f ns", r->lookup_p99_ns);
+		CTL_CELL(&t, "BLOCKS/LOOKUP", "%.1f", r->blocks_per_lookup);
+		CTL_CELL(&t, "KEPT UP", r->kept_up ? "yes" : "no");
 	}
 	return ctl_table_print(&t, false, err);
 }

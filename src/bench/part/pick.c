@@ -374,16 +374,16 @@ static CGN_RC report_table(struct bench *b, struct cgn_err *err)
 	for (size_t i = 0; i < b->n_cases * GROUPS; i++) {
 		struct result *r = &b->results[i / GROUPS];
 		enum group g = (enum group)(i % GROUPS);
-		ctl_table_put(&t, "NODES", "%" PRIu64, r->nodes);
-		ctl_table_put(&t, "PROMPTS", "%s", group_names[g]);
-		ctl_table_put(&t, "DECISIONS", "%" PRIu64, r->count[g]);
-		ctl_table_put(&t, "DIGESTS", "%.0f", report_share(r->digests[g], r->count[g]));
-		ctl_table_put(&t, "HELD", "%.0f", report_share(r->held[g], r->count[g]));
+		CTL_CELL(&t, "NODES", "%" PRIu64, r->nodes);
+		CTL_CELL(&t, "PROMPTS", "%s", group_names[g]);
+		CTL_CELL(&t, "DECISIONS", "%" PRIu64, r->count[g]);
+		CTL_CELL(&t, "DIGESTS", "%.0f", report_share(r->digests[g], r->count[g]));
+		CTL_CELL(&t, "HELD", "%.0f", report_share(r->held[g], r->count[g]));
 		for (size_t p = 0; p < phases_of(b); p++) {
-			ctl_table_put(&t, headers[p], "%.1f us", samples_us(&r->took[g][p], 0.5));
-			ctl_table_put(&t, "P99", "%.1f us", samples_us(&r->took[g][p], 0.99));
+			CTL_CELL(&t, headers[p], "%.1f us", samples_us(&r->took[g][p], 0.5));
+			CTL_CELL(&t, "P99", "%.1f us", samples_us(&r->took[g][p], 0.99));
 		}
-		ctl_table_put(&t, "TOTAL P99.9", "%.1f us", samples_us(&r->took[g][TOTAL], 0.999));
+		CTL_CELL(&t, "TOTAL P99.9", "%.1f us", samples_us(&r->took[g][TOTAL], 0.999));
 	}
 	return ctl_table_print(&t, false, err);
 }

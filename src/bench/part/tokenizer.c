@@ -279,20 +279,19 @@ static CGN_RC report_table(const struct bench *b, const struct result *results, 
 {
 	struct ctl_table t = {0};
 	for (const struct result *r = results; r < results + n; r++) {
-		ctl_table_put(&t, "FILE", "%s", r->file);
-		ctl_table_put(&t, "MB/S", "%.1f", mb_per_second(b, r->best));
-		ctl_table_put(&t, "TOKENS/S", "%.0f", (double)r->tokens / r->best);
-		ctl_table_put(&t, "LOAD MS", "%.0f", r->load * 1e3);
-		ctl_table_put(&t, "MEMORY MB", "%.1f", (double)r->memory / 1e6);
-		ctl_table_put(&t, "PROMPT MS", "%.2f", r->prompt.first * 1e3);
-		ctl_table_put(&t, "AGAIN MS", "%.3f", r->prompt.repeat * 1e3);
-		ctl_table_put(&t, "TURN MS", "%.3f", r->prompt.turn * 1e3);
+		CTL_CELL(&t, "FILE", "%s", r->file);
+		CTL_CELL(&t, "MB/S", "%.1f", mb_per_second(b, r->best));
+		CTL_CELL(&t, "TOKENS/S", "%.0f", (double)r->tokens / r->best);
+		CTL_CELL(&t, "LOAD MS", "%.0f", r->load * 1e3);
+		CTL_CELL(&t, "MEMORY MB", "%.1f", (double)r->memory / 1e6);
+		CTL_CELL(&t, "PROMPT MS", "%.2f", r->prompt.first * 1e3);
+		CTL_CELL(&t, "AGAIN MS", "%.3f", r->prompt.repeat * 1e3);
+		CTL_CELL(&t, "TURN MS", "%.3f", r->prompt.turn * 1e3);
 		bool there = r->other.there;
-		ctl_table_put(&t, "HF MB/S", there ? "%.1f" : "-",
-			there ? mb_per_second(b, r->other.best) : 0);
-		ctl_table_put(&t, "HF LOAD MS", there ? "%.0f" : "-", r->other.load * 1e3);
-		ctl_table_put(&t, "RATIO", there ? "%.2f" : "-", r->other.best / r->best);
-		ctl_table_put(&t, "IDS", "%s", there ? "identical" : "not compared");
+		CTL_CELL(&t, "HF MB/S", there ? "%.1f" : "-", there ? mb_per_second(b, r->other.best) : 0);
+		CTL_CELL(&t, "HF LOAD MS", there ? "%.0f" : "-", r->other.load * 1e3);
+		CTL_CELL(&t, "RATIO", there ? "%.2f" : "-", r->other.best / r->best);
+		CTL_CELL(&t, "IDS", "%s", there ? "identical" : "not compared");
 	}
 	return ctl_table_print(&t, false, err);
 }

@@ -78,21 +78,20 @@ static CGN_RC report_json(struct play *b, struct cgn_err *err)
 static void case_row(struct play *b, struct play_case *c, struct ctl_table *t)
 {
 	struct replay_result *r = &c->result;
-	ctl_table_put(t, "REPLICAS", "%s", c->name);
-	ctl_table_put(t, "NODE HOURS", "%.1f", node_hours(r));
-	ctl_table_put(t, "SAVED", "%.1f %%", 100 * hours_saved(b, r));
-	ctl_table_put(t, "REMOVED", "%" PRIu64, r->energy.parked);
-	ctl_table_put(t, "ADDED", "%" PRIu64, r->energy.woken);
-	ctl_table_put(t, "HITS", "%.2f %%", 100 * replay_hit_ratio(r));
-	ctl_table_put(t, "KEPT", c->cfg.scales ? "%.2f %%" : "-", 100 * kept_share(&r->removals));
-	ctl_table_put(t, "TTFT P50", "%.0f ms", samples_ms(&r->ttft, 0.5));
-	ctl_table_put(t, "P90", "%.0f", samples_ms(&r->ttft, 0.9));
-	ctl_table_put(t, "P99", "%.0f", samples_ms(&r->ttft, 0.99));
-	ctl_table_put(t, "ITL P99", "%.1f ms", samples_ms(&r->itl, 0.99));
-	ctl_table_put(t, "IN TIME", "%.2f %%",
-		100 * ctl_share_within(&r->ttft, (double)b->cfg.scale.ttft * 1e-6));
-	ctl_table_put(t, "DONE", "%" PRIu64, r->done);
-	ctl_table_put(t, "REFUSED", "%" PRIu64, play_refused(r));
+	CTL_CELL(t, "REPLICAS", "%s", c->name);
+	CTL_CELL(t, "NODE HOURS", "%.1f", node_hours(r));
+	CTL_CELL(t, "SAVED", "%.1f %%", 100 * hours_saved(b, r));
+	CTL_CELL(t, "REMOVED", "%" PRIu64, r->energy.parked);
+	CTL_CELL(t, "ADDED", "%" PRIu64, r->energy.woken);
+	CTL_CELL(t, "HITS", "%.2f %%", 100 * replay_hit_ratio(r));
+	CTL_CELL(t, "KEPT", c->cfg.scales ? "%.2f %%" : "-", 100 * kept_share(&r->removals));
+	CTL_CELL(t, "TTFT P50", "%.0f ms", samples_ms(&r->ttft, 0.5));
+	CTL_CELL(t, "P90", "%.0f", samples_ms(&r->ttft, 0.9));
+	CTL_CELL(t, "P99", "%.0f", samples_ms(&r->ttft, 0.99));
+	CTL_CELL(t, "ITL P99", "%.1f ms", samples_ms(&r->itl, 0.99));
+	CTL_CELL(t, "IN TIME", "%.2f %%", 100 * ctl_share_within(&r->ttft, (double)b->cfg.scale.ttft * 1e-6));
+	CTL_CELL(t, "DONE", "%" PRIu64, r->done);
+	CTL_CELL(t, "REFUSED", "%" PRIu64, play_refused(r));
 }
 
 static CGN_RC report_table(struct play *b, struct cgn_err *err)

@@ -247,21 +247,21 @@ static CGN_RC report_json(struct rows *rows, const struct replay_cfg *replay, st
 static void table_row(struct rows *rows, unsigned i, struct ctl_table *t)
 {
 	struct federation_result *r = &rows->v[i];
-	ctl_table_put(t, "MODE", "%s", row_names[i]);
-	ctl_table_put(t, "HITS", "%.2f %%", 100 * report_share(r->cached_blocks, r->prompt_blocks));
-	ctl_table_put(t, "OF ONE", "%.1f %%", 100 * hits_of_one(rows, i));
-	ctl_table_put(t, "TTFT P50", "%.1f ms", samples_ms(&r->ttft, 0.5));
-	ctl_table_put(t, "P90", "%.1f", samples_ms(&r->ttft, 0.9));
-	ctl_table_put(t, "OF ONE", "%.2f", ttft_of_one(rows, i, 0.9));
-	ctl_table_put(t, "P99", "%.1f", samples_ms(&r->ttft, 0.99));
-	ctl_table_put(t, "LEFT", "%.1f %%", 100 * report_share(r->left, r->requests));
-	ctl_table_put(t, "CAME BACK", "%" PRIu64, r->bounced + r->returned);
-	ctl_table_put(t, "WRONG", "%.1f %%", 100 * report_share(r->mispredicted, r->predicted));
-	ctl_table_put(t, "SUMMARY B/S", "%.0f", bytes_per_s(r));
-	ctl_table_put(t, "KBIT/S/MBLOCK", "%.0f", federation_kbit_per_million(r, &rows->c->cfg));
-	ctl_table_put(t, "DONE", "%" PRIu64, r->done);
-	ctl_table_put(t, "REFUSED", "%" PRIu64, r->refused + r->broken);
-	ctl_table_put(t, "WALL", "%.1f s", rows->wall_s[i]);
+	CTL_CELL(t, "MODE", "%s", row_names[i]);
+	CTL_CELL(t, "HITS", "%.2f %%", 100 * report_share(r->cached_blocks, r->prompt_blocks));
+	CTL_CELL(t, "OF ONE", "%.1f %%", 100 * hits_of_one(rows, i));
+	CTL_CELL(t, "TTFT P50", "%.1f ms", samples_ms(&r->ttft, 0.5));
+	CTL_CELL(t, "P90", "%.1f", samples_ms(&r->ttft, 0.9));
+	CTL_CELL(t, "OF ONE", "%.2f", ttft_of_one(rows, i, 0.9));
+	CTL_CELL(t, "P99", "%.1f", samples_ms(&r->ttft, 0.99));
+	CTL_CELL(t, "LEFT", "%.1f %%", 100 * report_share(r->left, r->requests));
+	CTL_CELL(t, "CAME BACK", "%" PRIu64, r->bounced + r->returned);
+	CTL_CELL(t, "WRONG", "%.1f %%", 100 * report_share(r->mispredicted, r->predicted));
+	CTL_CELL(t, "SUMMARY B/S", "%.0f", bytes_per_s(r));
+	CTL_CELL(t, "KBIT/S/MBLOCK", "%.0f", federation_kbit_per_million(r, &rows->c->cfg));
+	CTL_CELL(t, "DONE", "%" PRIu64, r->done);
+	CTL_CELL(t, "REFUSED", "%" PRIu64, r->refused + r->broken);
+	CTL_CELL(t, "WALL", "%.1f s", rows->wall_s[i]);
 }
 
 static CGN_RC report_table(struct rows *rows, const struct replay_cfg *replay, struct cgn_err *err)

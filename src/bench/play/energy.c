@@ -88,22 +88,22 @@ static void row_put(struct play *b, struct play_case *c, struct ctl_table *t)
 {
 	struct replay_result *r = &c->result;
 	const struct replay_energy *e = &r->energy;
-	ctl_table_put(t, "POLICY", "%s", c->name);
-	ctl_table_put(t, "TOKENS/J", "%.3f", tokens_per_joule(r));
-	ctl_table_put(t, "TIMES", "%.2f", tokens_per_joule(r) / tokens_per_joule(&b->cases[0].result));
-	ctl_table_put(t, "ENERGY", "%.2f kWh", e->joules / KWH);
-	ctl_table_put(t, "IDLE", "%.1f %%", 100 * e->idle_j / e->joules);
-	ctl_table_put(t, "MOST", "%.0f W", e->most_w);
-	ctl_table_put(t, "TTFT P50", "%.0f ms", samples_ms(&r->ttft, 0.5));
-	ctl_table_put(t, "P99", "%.0f", samples_ms(&r->ttft, 0.99));
-	ctl_table_put(t, "ITL P50", "%.1f ms", samples_ms(&r->itl, 0.5));
-	ctl_table_put(t, "P99", "%.1f", samples_ms(&r->itl, 0.99));
-	ctl_table_put(t, "IN TIME", "%.2f %%", 100 * good_share(c));
-	ctl_table_put(t, "HITS", "%.1f %%", 100 * replay_hit_ratio(r));
-	ctl_table_put(t, "AWAKE", "%.1f", e->awake_s / ((double)r->ended / 1e9));
-	ctl_table_put(t, "ERROR", "%.1f %%", 100 * e->error);
-	ctl_table_put(t, "DONE", "%" PRIu64, r->done);
-	ctl_table_put(t, "REFUSED", "%" PRIu64, play_refused(r));
+	CTL_CELL(t, "POLICY", "%s", c->name);
+	CTL_CELL(t, "TOKENS/J", "%.3f", tokens_per_joule(r));
+	CTL_CELL(t, "TIMES", "%.2f", tokens_per_joule(r) / tokens_per_joule(&b->cases[0].result));
+	CTL_CELL(t, "ENERGY", "%.2f kWh", e->joules / KWH);
+	CTL_CELL(t, "IDLE", "%.1f %%", 100 * e->idle_j / e->joules);
+	CTL_CELL(t, "MOST", "%.0f W", e->most_w);
+	CTL_CELL(t, "TTFT P50", "%.0f ms", samples_ms(&r->ttft, 0.5));
+	CTL_CELL(t, "P99", "%.0f", samples_ms(&r->ttft, 0.99));
+	CTL_CELL(t, "ITL P50", "%.1f ms", samples_ms(&r->itl, 0.5));
+	CTL_CELL(t, "P99", "%.1f", samples_ms(&r->itl, 0.99));
+	CTL_CELL(t, "IN TIME", "%.2f %%", 100 * good_share(c));
+	CTL_CELL(t, "HITS", "%.1f %%", 100 * replay_hit_ratio(r));
+	CTL_CELL(t, "AWAKE", "%.1f", e->awake_s / ((double)r->ended / 1e9));
+	CTL_CELL(t, "ERROR", "%.1f %%", 100 * e->error);
+	CTL_CELL(t, "DONE", "%" PRIu64, r->done);
+	CTL_CELL(t, "REFUSED", "%" PRIu64, play_refused(r));
 }
 
 static CGN_RC report_table(struct play *b, struct cgn_err *err)

@@ -181,20 +181,20 @@ static CGN_RC report_table(struct bench *b, struct cgn_err *err)
 	say_head(b);
 	for (size_t i = 0; i < b->play->n_cases; i++) {
 		struct replay_result *r = &b->play->cases[i].result;
-		ctl_table_put(&t, "POLICY", "%s", b->play->cases[i].name);
-		ctl_table_put(&t, "HITS", "%.2f %%", 100 * replay_hit_ratio(r));
-		ctl_table_put(&t, "OF IDEAL", "%.1f %%", ideal > 0 ? 100 * replay_hit_ratio(r) / ideal : 100);
-		ctl_table_put(&t, "TTFT P50", "%.1f ms", samples_ms(&r->ttft, 0.5));
-		ctl_table_put(&t, "P90", "%.1f", samples_ms(&r->ttft, 0.9));
-		ctl_table_put(&t, "P99", "%.1f", samples_ms(&r->ttft, 0.99));
-		ctl_table_put(&t, "ITL MEAN", "%.2f ms", samples_mean_ms(&r->itl));
-		ctl_table_put(&t, "P50", "%.2f", samples_ms(&r->itl, 0.5));
-		ctl_table_put(&t, "P99", "%.2f", samples_ms(&r->itl, 0.99));
-		ctl_table_put(&t, "IMBALANCE", "%.3f", r->imbalance);
-		ctl_table_put(&t, "REQUESTS", "%.3f", r->imbalance_requests);
-		ctl_table_put(&t, "DONE", "%" PRIu64, r->done);
-		ctl_table_put(&t, "REFUSED", "%" PRIu64, play_refused(r));
-		ctl_table_put(&t, "WALL", "%.1f s", b->play->cases[i].wall_s);
+		CTL_CELL(&t, "POLICY", "%s", b->play->cases[i].name);
+		CTL_CELL(&t, "HITS", "%.2f %%", 100 * replay_hit_ratio(r));
+		CTL_CELL(&t, "OF IDEAL", "%.1f %%", ideal > 0 ? 100 * replay_hit_ratio(r) / ideal : 100);
+		CTL_CELL(&t, "TTFT P50", "%.1f ms", samples_ms(&r->ttft, 0.5));
+		CTL_CELL(&t, "P90", "%.1f", samples_ms(&r->ttft, 0.9));
+		CTL_CELL(&t, "P99", "%.1f", samples_ms(&r->ttft, 0.99));
+		CTL_CELL(&t, "ITL MEAN", "%.2f ms", samples_mean_ms(&r->itl));
+		CTL_CELL(&t, "P50", "%.2f", samples_ms(&r->itl, 0.5));
+		CTL_CELL(&t, "P99", "%.2f", samples_ms(&r->itl, 0.99));
+		CTL_CELL(&t, "IMBALANCE", "%.3f", r->imbalance);
+		CTL_CELL(&t, "REQUESTS", "%.3f", r->imbalance_requests);
+		CTL_CELL(&t, "DONE", "%" PRIu64, r->done);
+		CTL_CELL(&t, "REFUSED", "%" PRIu64, play_refused(r));
+		CTL_CELL(&t, "WALL", "%.1f s", b->play->cases[i].wall_s);
 	}
 	return ctl_table_print(&t, false, err);
 }
@@ -206,19 +206,19 @@ static void row_pools(struct bench *b, struct play_case *c, struct ctl_table *t)
 	(void)snprintf(nodes, sizeof nodes, c->cfg.prefill_nodes > 0 ? "%uP + %uD" : "%u both",
 		c->cfg.prefill_nodes > 0 ? c->cfg.prefill_nodes : b->play->cfg.nodes,
 		b->play->cfg.nodes - c->cfg.prefill_nodes);
-	ctl_table_put(t, "NODES", "%s", nodes);
-	ctl_table_put(t, "POLICY", "%s", c->name);
-	ctl_table_put(t, "TTFT P50", "%.1f ms", samples_ms(&r->ttft, 0.5));
-	ctl_table_put(t, "P99", "%.1f", samples_ms(&r->ttft, 0.99));
-	ctl_table_put(t, "PER TOKEN P50", "%.2f ms", samples_ms(&r->per_token, 0.5));
-	ctl_table_put(t, "P99", "%.2f", samples_ms(&r->per_token, 0.99));
-	ctl_table_put(t, "ITL P99", "%.2f ms", samples_ms(&r->itl, 0.99));
-	ctl_table_put(t, "TOKENS/S", "%.0f", tokens_per_s(r));
-	ctl_table_put(t, "KV MOVED", "%.1f GiB", moved_bytes(b, r) / (1U << 30));
-	ctl_table_put(t, "SPLIT", "%.1f %%", 100 * report_share(r->split, r->requests));
-	ctl_table_put(t, "CONTINUED", "%" PRIu64, r->continued);
-	ctl_table_put(t, "DONE", "%" PRIu64, r->done);
-	ctl_table_put(t, "REFUSED", "%" PRIu64, play_refused(r));
+	CTL_CELL(t, "NODES", "%s", nodes);
+	CTL_CELL(t, "POLICY", "%s", c->name);
+	CTL_CELL(t, "TTFT P50", "%.1f ms", samples_ms(&r->ttft, 0.5));
+	CTL_CELL(t, "P99", "%.1f", samples_ms(&r->ttft, 0.99));
+	CTL_CELL(t, "PER TOKEN P50", "%.2f ms", samples_ms(&r->per_token, 0.5));
+	CTL_CELL(t, "P99", "%.2f", samples_ms(&r->per_token, 0.99));
+	CTL_CELL(t, "ITL P99", "%.2f ms", samples_ms(&r->itl, 0.99));
+	CTL_CELL(t, "TOKENS/S", "%.0f", tokens_per_s(r));
+	CTL_CELL(t, "KV MOVED", "%.1f GiB", moved_bytes(b, r) / (1U << 30));
+	CTL_CELL(t, "SPLIT", "%.1f %%", 100 * report_share(r->split, r->requests));
+	CTL_CELL(t, "CONTINUED", "%" PRIu64, r->continued);
+	CTL_CELL(t, "DONE", "%" PRIu64, r->done);
+	CTL_CELL(t, "REFUSED", "%" PRIu64, play_refused(r));
 }
 
 static CGN_RC report_pools(struct bench *b, struct cgn_err *err)

@@ -239,43 +239,52 @@ CGN_RC ctl_batch_watch(const struct ctl_args *a, struct cgn_err *err)
 
 /* ---- the list ---- */
 
-static void list_row(struct ctl_table *t, struct json_val b)
+static void word_cell(struct ctl_table *t, const struct json_val *b, const char *header, const char *key,
+	bool wide)
 {
-	static const char *const words[] = {"endpoint", "input_file_id", "output_file_id", "error_file_id"};
-	char word[WORD_MAX], at[32];
-	struct counts n = counts_of(b);
-	batch_member(b, "id", word, sizeof word);
-	ctl_table_cell(t, "%s", word);
-	batch_member(b, "status", word, sizeof word);
-	ctl_table_cell(t, "%s", word);
-	ctl_table_cell(t, "%llu", (unsigned long long)n.total);
-	ctl_table_cell(t, "%llu", (unsigned long long)n.completed);
-	ctl_table_cell(t, "%llu", (unsigned long long)n.failed);
-	time_text(b, "created_at", at);
-	ctl_table_cell(t, "%s", at);
-	time_text(b, "expires_at", at);
-	ctl_table_cell(t, "%s", at);
-	for (size_t i = 0; i < CGN_COUNT(words); i++) {
-		batch_member(b, words[i], word, sizeof word);
-		ctl_table_cell(t, "%s", word[0] != '\0' ? word : "-");
-	}
+	char word[WORD_MAX] = "";
+	if (!t->heading)
+		batch_member(*b, key, word, sizeof word);
+	if (wide)
+		CTL_CELL_WIDE(t, header, "%s", word[0] != '\0' ? word : "-");
+	else
+		CTL_CELL(t, header, "%s", word);
+}
+
+static void time_cell(struct ctl_table *t, const struct json_val *b, const char *header, const char *key)
+{
+	char at[32] = "";
+	if (!t->heading)
+		time_text(*b, key, at);
+	CTL_CELL(t, header, "%s", at);
+}
+
+static void list_row(struct ctl_table *t, const void *of)
+{
+	const struct json_val *b = of;
+	struct counts n = t->heading ? (struct counts){0} : counts_of(*b);
+	word_cell(t, b, "BATCH", "id", false);
+	word_cell(t, b, "STATUS", "status", false);
+	CTL_CELL(t, "LINES", "%llu", (unsigned long long)n.total);
+	CTL_CELL(t, "COMPLETED", "%llu", (unsigned long long)n.completed);
+	CTL_CELL(t, "FAILED", "%llu", (unsigned long long)n.failed);
+	time_cell(t, b, "CREATED (UTC)", "created_at");
+	time_cell(t, b, "ENDS BY (UTC)", "expires_at");
+	word_cell(t, b, "ENDPOINT", "endpoint", true);
+	word_cell(t, b, "INPUT", "input_file_id", true);
+	word_cell(t, b, "OUTPUT", "output_file_id", true);
+	word_cell(t, b, "ERRORS", "error_file_id", true);
 }
 
 static CGN_RC list_print(struct json_val list, struct cgn_err *err, bool wide)
 {
-	static const char *const headers[] = {"BATCH", "STATUS", "LINES", "COMPLETED", "FAILED",
-		"CREATED (UTC)", "ENDS BY (UTC)"};
-	static const char *const more[] = {"ENDPOINT", "INPUT", "OUTPUT", "ERRORS"};
 	struct ctl_table t = {.wide = wide};
 	struct json_val data, one;
-	for (size_t i = 0; i < CGN_COUNT(headers); i++)
-		ctl_table_column(&t, headers[i], i >= 2 && i <= 4);
-	for (size_t i = 0; i < CGN_COUNT(more); i++)
-		ctl_table_wide_column(&t, more[i], false);
+	ctl_table_head(&t, list_row);
 	if (json_get(list, "data", &data) && data.type == JSON_ARRAY) {
 		struct json_iter it = json_iter_of(data);
 		while (json_next_elem(&it, &one))
-			list_row(&t, one);
+			list_row(&t, &one);
 	}
 	CGN_TRY(ctl_table_print(&t, false, err));
 	char last[WORD_MAX];

@@ -330,41 +330,52 @@ static CGN_RC requests_print(struct view *w, struct json_val doc, struct cgn_err
 
 /* ---- the list ---- */
 
-static void list_row(struct view *w, struct json_val rq, struct ctl_table *t)
+/* A request of the list, and its last decision. */
+struct listed {
+	struct view *w;
+	struct json_val rq, end, cached, first, last;
+	unsigned tries;
+};
+
+static void list_row(struct ctl_table *t, const void *of)
 {
-	struct json_val end = member_of(rq, "end"), cached = member_of(rq, "cached_tokens"),
-			first = member_of(rq, "ttft_ms"), d = {.type = JSON_NULL}, next;
-	struct json_iter it = members_of(rq, "tries");
-	unsigned tries = 0;
-	for (; json_next_elem(&it, &next); tries++)
-		d = next;
-	ctl_table_cell(t, "%s", text_of(w, rq, "at"));
-	ctl_table_cell(t, "%s", text_of(w, rq, "id"));
-	ctl_table_cell(t, "%s", text_of(w, rq, "model"));
-	ctl_table_cell(t, "%s", text_of(w, d, "node"));
-	ctl_table_cell(t, "%s", text_of(w, d, "policy"));
-	ctl_table_cell(t, "%u", tries);
-	ctl_table_cell(t, "%s", number_of(w, d, "margin"));
-	ctl_table_cell(t, "%s", end.type == JSON_OBJECT ? number_of(w, end, "status") : "in flight");
-	ctl_table_cell(t, "%s", text_of(w, end, "session")[0] != '\0' ? text_of(w, end, "session") : "-");
-	ctl_table_cell(t, "%s", number_of(w, end, "turn"));
-	ctl_table_cell(t, "%s", number_of(w, cached, "predicted"));
-	ctl_table_cell(t, "%s", number_of(w, cached, "actual"));
-	ctl_table_cell(t, "%s", number_of(w, first, "predicted"));
-	ctl_table_cell(t, "%s", number_of(w, first, "actual"));
+	const struct listed *l = of;
+	CTL_CELL(t, "AT", "%s", text_of(l->w, l->rq, "at"));
+	CTL_CELL(t, "ID", "%s", text_of(l->w, l->rq, "id"));
+	CTL_CELL(t, "MODEL", "%s", text_of(l->w, l->rq, "model"));
+	CTL_CELL(t, "NODE", "%s", text_of(l->w, l->last, "node"));
+	CTL_CELL(t, "POLICY", "%s", text_of(l->w, l->last, "policy"));
+	CTL_CELL(t, "TRIES", "%u", l->tries);
+	CTL_CELL_RIGHT(t, "MARGIN", "%s", number_of(l->w, l->last, "margin"));
+	CTL_CELL_RIGHT(t, "STATUS", "%s",
+		l->end.type == JSON_OBJECT ? number_of(l->w, l->end, "status") : "in flight");
+	CTL_CELL_RIGHT(t, "SESSION", "%s",
+		text_of(l->w, l->end, "session")[0] != '\0' ? text_of(l->w, l->end, "session") : "-");
+	CTL_CELL_RIGHT(t, "TURN", "%s", number_of(l->w, l->end, "turn"));
+	CTL_CELL_RIGHT(t, "CACHED PREDICTED", "%s", number_of(l->w, l->cached, "predicted"));
+	CTL_CELL_RIGHT(t, "CACHED", "%s", number_of(l->w, l->cached, "actual"));
+	CTL_CELL_RIGHT(t, "TTFT MS PREDICTED", "%s", number_of(l->w, l->first, "predicted"));
+	CTL_CELL_RIGHT(t, "TTFT MS", "%s", number_of(l->w, l->first, "actual"));
 }
 
 static CGN_RC list_print(struct view *w, struct json_val doc, struct cgn_err *err)
 {
-	static const char *const headers[] = {"AT", "ID", "MODEL", "NODE", "POLICY", "TRIES", "MARGIN",
-		"STATUS", "SESSION", "TURN", "CACHED PREDICTED", "CACHED", "TTFT MS PREDICTED", "TTFT MS"};
 	struct ctl_table t = {0};
 	struct json_iter it = members_of(doc, "requests");
-	struct json_val rq;
-	for (size_t i = 0; i < CGN_COUNT(headers); i++)
-		ctl_table_column(&t, headers[i], i > 4);
-	while (json_next_elem(&it, &rq))
-		list_row(w, rq, &t);
+	struct json_val rq, next;
+	ctl_table_head(&t, list_row);
+	while (json_next_elem(&it, &rq)) {
+		struct listed l = {.w = w,
+			.rq = rq,
+			.end = member_of(rq, "end"),
+			.cached = member_of(rq, "cached_tokens"),
+			.first = member_of(rq, "ttft_ms"),
+			.last = {.type = JSON_NULL}};
+		struct json_iter tries = members_of(rq, "tries");
+		for (; json_next_elem(&tries, &next); l.tries++)
+			l.last = next;
+		list_row(&t, &l);
+	}
 	return ctl_table_print(&t, false, err);
 }
 

@@ -7,43 +7,37 @@
 
 #define NAME_MAX_BYTES 128
 
-static void tenant_head(struct ctl_table *t)
-{
-	ctl_table_column(t, "TENANT", false);
-	ctl_table_column(t, "WEIGHT", true);
-	ctl_table_column(t, "BUDGET", false);
-	ctl_table_column(t, "SPENT", true);
-	ctl_table_column(t, "LEFT", true);
-	ctl_table_column(t, "RESETS", false);
-}
+/* A tenant, and one of its budgets; |budget| is no object: it has none. */
+struct tenant_listed {
+	const char *name;
+	struct json_val tenant, budget;
+};
 
-static void reset_cell(struct ctl_table *t, uint64_t unix_s)
+/* Append the name of the budget. */
+static void budget_put(struct json_val budget, struct cgn_buf *out)
 {
-	char text[40];
-	(void)cgn_utc_text((int64_t)unix_s, "%Y-%m-%d %H:%M UTC", text, sizeof text);
-	ctl_table_cell(t, "%s", text);
-}
-
-static void budget_row(struct ctl_table *t, const char *name, struct json_val tenant, struct json_val budget)
-{
-	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {0};
 	struct json_val v;
-	ctl_table_cell(t, "%s", name);
-	ctl_table_cell(t, "%llu", (unsigned long long)json_get_u64(tenant, "weight", 1));
 	if (json_get(budget, "budget", &v) && v.type == JSON_STRING)
-		json_str_to(v, &text);
-	ctl_table_cell(t, "%s", cgn_buf_z(&text));
-	ctl_table_cell(t, "%.12g", json_get_f64(budget, "spent", 0));
-	ctl_table_cell(t, "%.12g", json_get_f64(budget, "left", 0));
-	reset_cell(t, json_get_u64(budget, "resets_at", 0));
+		json_str_to(v, out);
 }
 
-static void bare_row(struct ctl_table *t, const char *name, struct json_val tenant)
+static void tenant_row(struct ctl_table *t, const void *of)
 {
-	ctl_table_cell(t, "%s", name);
-	ctl_table_cell(t, "%llu", (unsigned long long)json_get_u64(tenant, "weight", 1));
-	for (unsigned i = 0; i < 4; i++)
-		ctl_table_cell(t, "-");
+	const struct tenant_listed *l = of;
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf budget = {0};
+	char resets[40] = "-";
+	bool any = !t->heading && l->budget.type == JSON_OBJECT;
+	if (any) {
+		budget_put(l->budget, &budget);
+		(void)cgn_utc_text((int64_t)json_get_u64(l->budget, "resets_at", 0), "%Y-%m-%d %H:%M UTC",
+			resets, sizeof resets);
+	}
+	CTL_CELL(t, "TENANT", "%s", l->name);
+	CTL_CELL(t, "WEIGHT", "%llu", (unsigned long long)json_get_u64(l->tenant, "weight", 1));
+	CTL_CELL(t, "BUDGET", "%s", any ? cgn_buf_z(&budget) : "-");
+	CTL_CELL(t, "SPENT", any ? "%.12g" : "-", json_get_f64(l->budget, "spent", 0));
+	CTL_CELL(t, "LEFT", any ? "%.12g" : "-", json_get_f64(l->budget, "left", 0));
+	CTL_CELL(t, "RESETS", "%s", resets);
 }
 
 /* Add the tenant's budgets, one in a row. Returns false if it is not |only| (NULL: any). */
@@ -58,9 +52,9 @@ static bool tenant_rows(struct ctl_table *t, struct json_val tenant, const char 
 	size_t n = 0;
 	if (json_get(tenant, "budgets", &v) && v.type == JSON_ARRAY)
 		for (struct json_iter it = json_iter_of(v); json_next_elem(&it, &budget); n++)
-			budget_row(t, cgn_buf_z(&name), tenant, budget);
+			tenant_row(t, &(struct tenant_listed){cgn_buf_z(&name), tenant, budget});
 	if (n == 0)
-		bare_row(t, cgn_buf_z(&name), tenant);
+		tenant_row(t, &(struct tenant_listed){cgn_buf_z(&name), tenant, {.type = JSON_NULL}});
 	return true;
 }
 
@@ -72,7 +66,7 @@ static CGN_RC tenants_show(struct cgn_str text, const char *only, bool json, str
 	CGN_TRY(json_parse(text, &doc, NULL, err));
 	if (!json_get(doc, "tenants", &list) || list.type != JSON_ARRAY)
 		return CGN_FAIL(err, BAD_GATEWAY, "the router's answer has no list of tenants");
-	tenant_head(&t);
+	ctl_table_head(&t, tenant_row);
 	for (struct json_iter it = json_iter_of(list); json_next_elem(&it, &tenant);) {
 		bool shown = tenant_rows(&t, tenant, only);
 		any = any || shown;

@@ -97,11 +97,9 @@ static CGN_RC names_check(const struct ctl_args *a, struct cgn_err *err)
 static CGN_RC checks_list(const struct ctl_args *a, struct cgn_err *err)
 {
 	struct ctl_table t = {0};
-	ctl_table_column(&t, "CHECK", false);
-	ctl_table_column(&t, "FINDS", false);
 	for (size_t i = 0; i < CGN_COUNT(checks); i++) {
-		ctl_table_cell(&t, "%s", checks[i].name);
-		ctl_table_cell(&t, "%s", checks[i].summary);
+		CTL_CELL(&t, "CHECK", "%s", checks[i].name);
+		CTL_CELL(&t, "FINDS", "%s", checks[i].summary);
 	}
 	return ctl_table_print(&t, a->json, err);
 }

@@ -145,11 +145,9 @@ static CGN_RC answer_one(const struct ctl_args *a, const struct asker *k, struct
 static CGN_RC answer_all(const struct ctl_args *a, const struct asker *k, struct cgn_err *err)
 {
 	struct ctl_table t = {0};
-	ctl_table_column(&t, "ACTION", false);
-	ctl_table_column(&t, "ALLOWED", false);
 	for (int i = 0; i < IDENTITY_ACTIONS; i++) {
-		ctl_table_cell(&t, "%s", identity_action_text((enum identity_action)i));
-		ctl_table_cell(&t, "%s",
+		CTL_CELL(&t, "ACTION", "%s", identity_action_text((enum identity_action)i));
+		CTL_CELL(&t, "ALLOWED", "%s",
 			holder_may(k, (enum identity_action)i, (struct cgn_str){NULL, 0}) ? "yes" : "no");
 	}
 	return ctl_table_print(&t, a->json, err);

@@ -91,21 +91,29 @@ static CGN_RC folder_sign(const struct ctl_args *a, struct crl_folder *f, const 
 
 /* ---- crl ---- */
 
-static CGN_RC list_row(void *user, const struct pki_crl_info *in, struct cgn_err *err)
+static void list_row(struct ctl_table *t, const void *of)
 {
-	struct ctl_table *t = user;
-	char made[40], ends[40];
+	const struct pki_crl_info *in = of;
+	char made[40] = "", ends[40] = "";
+	if (!t->heading) {
+		time_text(in->when.from, made, sizeof made);
+		time_text(in->when.to, ends, sizeof ends);
+	}
+	CTL_CELL(t, "CA", "%s", in->issuer);
+	CTL_CELL(t, "NUMBER", "%llu", (unsigned long long)in->number);
+	CTL_CELL(t, "REVOKED", "%zu", in->n);
+	CTL_CELL(t, "MADE UTC", "%s", made);
+	CTL_CELL(t, "NEXT UPDATE UTC", "%s", ends);
+	CTL_CELL(t, "DAYS LEFT", "%lld", (long long)pki_days_left(in->when.to));
+}
+
+static CGN_RC list_found(void *user, const struct pki_crl_info *in, struct cgn_err *err)
+{
+	char ends[40];
 	(void)err;
-	int64_t left = in->when.to - pki_now();
-	time_text(in->when.from, made, sizeof made);
+	list_row(user, in);
 	time_text(in->when.to, ends, sizeof ends);
-	ctl_table_cell(t, "%s", in->issuer);
-	ctl_table_cell(t, "%llu", (unsigned long long)in->number);
-	ctl_table_cell(t, "%zu", in->n);
-	ctl_table_cell(t, "%s", made);
-	ctl_table_cell(t, "%s", ends);
-	ctl_table_cell(t, "%lld", (long long)(left < 0 ? (left - PKI_DAY + 1) / PKI_DAY : left / PKI_DAY));
-	if (left < 0)
+	if (in->when.to < pki_now())
 		(void)fprintf(stderr,
 			"cgn-ctl: the list of %s is over since %s UTC: sign it again with cgn-ctl pki crl --renew\n",
 			ctl_shown(in->issuer), ends);
@@ -120,34 +128,37 @@ static CGN_RC list_skip(void *user, const struct pki_crl_info *in, struct cgn_er
 	return CGN_OK;
 }
 
-static CGN_RC entry_row(void *user, const char *serial, int64_t when, struct cgn_err *err)
+/* A serial number in a list, and since when, as text. */
+struct revoked {
+	const char *serial;
+	char since[40];
+};
+
+static void entry_row(struct ctl_table *t, const void *of)
 {
-	struct ctl_table *t = user;
-	char text[40];
+	const struct revoked *r = of;
+	CTL_CELL(t, "SERIAL", "%s", r->serial);
+	CTL_CELL(t, "REVOKED UTC", "%s", r->since);
+}
+
+static CGN_RC entry_found(void *user, const char *serial, int64_t when, struct cgn_err *err)
+{
+	struct revoked r = {.serial = serial};
 	(void)err;
-	time_text(when, text, sizeof text);
-	ctl_table_cell(t, "%s", serial);
-	ctl_table_cell(t, "%s", text);
+	time_text(when, r.since, sizeof r.since);
+	entry_row(user, &r);
 	return CGN_OK;
 }
 
 static CGN_RC list_show(const struct ctl_args *a, const struct crl_folder *f, struct cgn_err *err)
 {
 	struct ctl_table t = {0};
-	struct pki_crl_reader reader = {.list = list_row, .user = &t};
+	struct pki_crl_reader reader = {.list = list_found, .user = &t};
 	if (ctl_switch(a, "--serials")) {
 		reader.list = list_skip;
-		reader.entry = entry_row;
-		ctl_table_column(&t, "SERIAL", false);
-		ctl_table_column(&t, "REVOKED UTC", false);
-	} else {
-		ctl_table_column(&t, "CA", false);
-		ctl_table_column(&t, "NUMBER", true);
-		ctl_table_column(&t, "REVOKED", true);
-		ctl_table_column(&t, "MADE UTC", false);
-		ctl_table_column(&t, "NEXT UPDATE UTC", false);
-		ctl_table_column(&t, "DAYS LEFT", true);
+		reader.entry = entry_found;
 	}
+	ctl_table_head(&t, reader.entry != NULL ? entry_row : list_row);
 	cgn_rc rc = cgn_err_of(pki_crl_read(cgn_buf_view(&f->old), &reader, err), f->file, err);
 	if (cgn_ok(rc))
 		return ctl_table_print(&t, a->json, err);
@@ -252,13 +263,10 @@ CGN_RC ctl_pki_revoke(const struct ctl_args *a, struct cgn_err *err)
 	for (size_t i = 0; i < a->n_words; i++)
 		CGN_TRY(word_resolve(&f, a->words[i], &r, i, err));
 	CGN_TRY(folder_sign(a, &f, r.serials, r.last, &added, err));
-	ctl_table_column(&t, "SERIAL", false);
-	ctl_table_column(&t, "SUBJECT", false);
-	ctl_table_column(&t, "LIST", false);
 	for (size_t i = 0; i < a->n_words; i++) {
-		ctl_table_cell(&t, "%s", r.serial[i]);
-		ctl_table_cell(&t, "%s", r.subject[i]);
-		ctl_table_cell(&t, "%s", f.file);
+		CTL_CELL(&t, "SERIAL", "%s", r.serial[i]);
+		CTL_CELL(&t, "SUBJECT", "%s", r.subject[i]);
+		CTL_CELL(&t, "LIST", "%s", f.file);
 	}
 	if (!a->json)
 		(void)fprintf(stderr,

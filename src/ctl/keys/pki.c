@@ -34,6 +34,12 @@ int64_t pki_now(void)
 	return (int64_t)(cgn_clock_wall_ms() / 1000);
 }
 
+int64_t pki_days_left(int64_t end)
+{
+	int64_t left = end - pki_now();
+	return left < 0 ? (left - PKI_DAY + 1) / PKI_DAY : left / PKI_DAY;
+}
+
 /* The program that reads the file must still be able to. */
 CGN_RC pki_write(const char *path, const struct cgn_buf *text, mode_t mode, struct cgn_err *err)
 {
@@ -122,37 +128,43 @@ static bool leaf_exists(const char *dir, const char *name)
 	return cgn_ok(pki_path(dir, name, ".pem", path, NULL)) && access(path, F_OK) == 0;
 }
 
-static void leaf_columns(struct ctl_table *t)
-{
-	ctl_table_column(t, "CERTIFICATE", false);
-	ctl_table_column(t, "KEY", false);
-	ctl_table_column(t, "DAYS", true);
-	ctl_table_column(t, "ROLES", false);
-	ctl_table_column(t, "NODE", false);
-	ctl_table_column(t, "NAMES", false);
-}
-
-/* Add the cells of the roles, the node and the names of a certificate. */
-static void holder_cells(const struct pki_info *in, struct ctl_table *t)
-{
-	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf roles = {0};
-	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf node = {0};
-	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf names = {0};
-	holder_show(in, &roles, &node, &names);
-	ctl_table_cell(t, "%s", cgn_buf_z(&roles));
-	ctl_table_cell(t, "%s", cgn_buf_z(&node));
-	ctl_table_cell(t, "%s", cgn_buf_z(&names));
-}
-
-/* Add the row of a certificate that was written. */
-static CGN_RC leaf_row(const char *dir, const char *name, struct ctl_table *t, struct cgn_err *err)
-{
+/* A certificate of a table, and the texts of its roles, node and names. */
+struct leaf_listed {
+	const char *dir, *name;
 	struct pki_info in;
-	CGN_TRY(inspect_leaf(dir, name, NULL, &in, err));
-	ctl_table_cell(t, "%s/%s.pem", dir, name);
-	ctl_table_cell(t, "%s/%s.key", dir, name);
-	ctl_table_cell(t, "%lld", (long long)(in.when.to - pki_now() + PKI_DAY / 2) / PKI_DAY);
-	holder_cells(&in, t);
+	struct cgn_buf roles, node, names;
+};
+
+static void holder_cells(struct ctl_table *t, const struct leaf_listed *l)
+{
+	CTL_CELL(t, "ROLES", "%s", l->roles.p);
+	CTL_CELL(t, "NODE", "%s", l->node.p);
+	CTL_CELL(t, "NAMES", "%s", l->names.p);
+}
+
+/* The row of a certificate that was written. */
+static void leaf_row(struct ctl_table *t, const void *of)
+{
+	const struct leaf_listed *l = of;
+	CTL_CELL(t, "CERTIFICATE", "%s/%s.pem", l->dir, l->name);
+	CTL_CELL(t, "KEY", "%s/%s.key", l->dir, l->name);
+	CTL_CELL(t, "DAYS", "%lld", (long long)(l->in.when.to - pki_now() + PKI_DAY / 2) / PKI_DAY);
+	holder_cells(t, l);
+}
+
+/* Add the row of NAME.pem in |dir|. */
+static CGN_RC listed_add(const char *dir, const char *name, ctl_row *row, struct ctl_table *t,
+	struct cgn_err *err)
+{
+	struct leaf_listed l = {.dir = dir, .name = name};
+	struct cgn_buf *const texts[] = {&l.roles, &l.node, &l.names};
+	CGN_TRY(inspect_leaf(dir, name, NULL, &l.in, err));
+	holder_show(&l.in, &l.roles, &l.node, &l.names);
+	for (size_t i = 0; i < CGN_COUNT(texts); i++)
+		(void)cgn_buf_z(texts[i]);
+	row(t, &l);
+	for (size_t i = 0; i < CGN_COUNT(texts); i++)
+		cgn_buf_fini(texts[i]);
 	return CGN_OK;
 }
 
@@ -206,7 +218,7 @@ static CGN_RC sign_leaf(struct making *m, struct holder *h, struct cgn_err *err)
 	else
 		CGN_TRY(pki_make_leaf(&m->ca, h->file, m->names, when, &pair, err));
 	CGN_TRY(pki_write_pair(m->dir, h->file, &pair, err));
-	return leaf_row(m->dir, h->file, &m->table, err);
+	return listed_add(m->dir, h->file, leaf_row, &m->table, err);
 }
 
 static CGN_RC make_leaf(struct making *m, const char *leaf, struct cgn_err *err)
@@ -243,15 +255,10 @@ CGN_RC ctl_pki_bootstrap(const struct ctl_args *a, struct cgn_err *err)
 	bool made = false;
 	CGN_TRY(ctl_flag_u64(a, "--days", 1, 36500, &m.days, err));
 	CGN_TRY(disk_mkdirs(m.dir, 0700, err));
-	leaf_columns(&m.table);
+	ctl_table_head(&m.table, leaf_row);
 	CGN_TRY(load_authority(a, m.dir, m.days, &m.ca, &made, err));
-	if (made) {
-		ctl_table_cell(&m.table, "%s/ca.pem", m.dir);
-		ctl_table_cell(&m.table, "%s/ca.key", m.dir);
-		ctl_table_cell(&m.table, "%llu", (unsigned long long)m.days * 10);
-		for (int i = 0; i < 3; i++) /* An authority names no role, no node and no host. */
-			ctl_table_cell(&m.table, "%s", "");
-	}
+	if (made)
+		CGN_TRY(listed_add(m.dir, "ca", leaf_row, &m.table, err));
 	CGN_TRY(make_leaves(a, &m, err));
 	return ctl_table_print(&m.table, a->json, err);
 }
@@ -332,7 +339,7 @@ static CGN_RC renew_leaf(struct renewal *r, const char *name, struct cgn_err *er
 	CGN_TRY(renewal_end(r, name, &in, when.from, &when.to, err));
 	CGN_TRY(cgn_err_of(pki_renew_leaf(&r->ca, cgn_buf_view(&old), NULL, when, &pair, err), name, err));
 	CGN_TRY(pki_write_pair(r->dir, name, &pair, err));
-	return leaf_row(r->dir, name, &r->table, err);
+	return listed_add(r->dir, name, leaf_row, &r->table, err);
 }
 
 /* Renew a leaf of "all": certificates without a key beside them are others' (another CA, a trust store). */
@@ -364,7 +371,7 @@ static CGN_RC renew_run(const struct ctl_args *a, struct renewal *r, struct cgn_
 		CGN_TRY(ctl_flag_u64(a, "--within", 1, 36500, &r->within, err));
 	CGN_TRY(pki_read_pair(r->dir, "ca", &r->ca, err));
 	CGN_TRY(pki_inspect(cgn_buf_view(&r->ca.cert), &r->authority, err));
-	leaf_columns(&r->table);
+	ctl_table_head(&r->table, leaf_row);
 	return a->n_words > 0 ? renew_named(a, r, err) : each_certificate(r->dir, renew_found, r, err);
 }
 
@@ -385,40 +392,33 @@ static void showing_fini(struct showing *s)
 	cgn_buf_fini(&s->table.text);
 }
 
+static void show_row(struct ctl_table *t, const void *of)
+{
+	const struct leaf_listed *l = of;
+	char ends[40] = "";
+	if (!t->heading)
+		(void)cgn_utc_text(l->in.when.to, "%Y-%m-%d %H:%M:%S", ends, sizeof ends);
+	CTL_CELL(t, "CERTIFICATE", "%s.pem", l->name);
+	CTL_CELL(t, "KIND", "%s", l->in.is_ca ? "ca" : "leaf");
+	CTL_CELL(t, "SUBJECT", "%s", l->in.subject);
+	CTL_CELL(t, "DAYS LEFT", "%lld", (long long)pki_days_left(l->in.when.to));
+	CTL_CELL(t, "ENDS UTC", "%s", ends);
+	CTL_CELL_WIDE(t, "ISSUER", "%s", l->in.issuer);
+	CTL_CELL_WIDE(t, "SERIAL", "%s", l->in.serial);
+	holder_cells(t, l);
+}
+
 static CGN_RC show_certificate(void *user, const char *name, struct cgn_err *err)
 {
 	struct showing *s = user;
-	struct pki_info in;
-	char ends[40];
-	CGN_TRY(inspect_leaf(s->dir, name, NULL, &in, err));
-	(void)cgn_utc_text(in.when.to, "%Y-%m-%d %H:%M:%S", ends, sizeof ends);
-	int64_t left = in.when.to - pki_now();
-	ctl_table_cell(&s->table, "%s.pem", name);
-	ctl_table_cell(&s->table, "%s", in.is_ca ? "ca" : "leaf");
-	ctl_table_cell(&s->table, "%s", in.subject);
-	ctl_table_cell(&s->table, "%lld",
-		(long long)(left < 0 ? (left - PKI_DAY + 1) / PKI_DAY : left / PKI_DAY));
-	ctl_table_cell(&s->table, "%s", ends);
-	ctl_table_cell(&s->table, "%s", in.issuer);
-	ctl_table_cell(&s->table, "%s", in.serial);
-	holder_cells(&in, &s->table);
-	return CGN_OK;
+	return listed_add(s->dir, name, show_row, &s->table, err);
 }
 
 CGN_RC ctl_pki_show(const struct ctl_args *a, struct cgn_err *err)
 {
 	CGN_ON_EXIT(showing_fini)
 	struct showing s = {.dir = ctl_flag(a, "--dir"), .table = {.wide = a->wide}};
-	ctl_table_column(&s.table, "CERTIFICATE", false);
-	ctl_table_column(&s.table, "KIND", false);
-	ctl_table_column(&s.table, "SUBJECT", false);
-	ctl_table_column(&s.table, "DAYS LEFT", true);
-	ctl_table_column(&s.table, "ENDS UTC", false);
-	ctl_table_wide_column(&s.table, "ISSUER", false);
-	ctl_table_wide_column(&s.table, "SERIAL", false);
-	ctl_table_column(&s.table, "ROLES", false);
-	ctl_table_column(&s.table, "NODE", false);
-	ctl_table_column(&s.table, "NAMES", false);
+	ctl_table_head(&s.table, show_row);
 	CGN_TRY(each_certificate(s.dir, show_certificate, &s, err));
 	return ctl_table_print(&s.table, a->json, err);
 }
@@ -430,7 +430,7 @@ CGN_RC pki_renew_strangers(const char *dir, bool json, struct cgn_err *err)
 	CGN_ON_EXIT(renewal_fini) struct renewal r = {.dir = dir, .strangers = true};
 	CGN_TRY(pki_read_pair(dir, "ca", &r.ca, err));
 	CGN_TRY(pki_inspect(cgn_buf_view(&r.ca.cert), &r.authority, err));
-	leaf_columns(&r.table);
+	ctl_table_head(&r.table, leaf_row);
 	CGN_TRY(each_certificate(dir, renew_found, &r, err));
 	return ctl_table_print(&r.table, json, err);
 }

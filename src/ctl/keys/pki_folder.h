@@ -10,6 +10,8 @@
 #define PKI_SKEW      300 /* Allowance in seconds for clocks of other machines that are behind. */
 
 int64_t pki_now(void); /* Unix seconds. */
+/* Return the whole days from now until |end|, rounded down; negative: it is past. */
+int64_t pki_days_left(int64_t end);
 /* Write DIR/NAMESUFFIX to |out| (PATH_MAX bytes). CGN_INVALID: too long. */
 CGN_RC pki_path(const char *dir, const char *name, const char *suffix, char *out, struct cgn_err *err);
 /* Read NAME.pem and NAME.key, NUL-terminated. */

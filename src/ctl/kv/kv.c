@@ -102,20 +102,23 @@ static void stats_json(const Cognitora__V1__KvStatsResponse *s, struct cgn_buf *
 	cgn_buf_char(out, '\n');
 }
 
+static void tier_row(struct ctl_table *t, const void *of)
+{
+	const Cognitora__V1__KvTierStats *s = of;
+	CTL_CELL(t, "TIER", "%s", tier_name(s->tier));
+	CTL_CELL(t, "BLOCKS", "%llu", (unsigned long long)s->blocks);
+	CTL_CELL(t, "BYTES", "%llu", (unsigned long long)s->bytes);
+	CTL_CELL(t, "VALUE BYTES", "%llu", (unsigned long long)s->value_bytes);
+	CTL_CELL(t, "BUDGET", "%llu", (unsigned long long)s->budget_bytes);
+	CTL_CELL(t, "HITS", "%llu", (unsigned long long)s->hits);
+	CTL_CELL(t, "EVICTIONS", "%llu", (unsigned long long)s->evictions);
+}
+
 static void stats_text(const Cognitora__V1__KvStatsResponse *s, struct ctl_table *table, struct cgn_buf *out)
 {
-	static const char *const columns[] = {"TIER", "BLOCKS", "BYTES", "VALUE BYTES", "BUDGET", "HITS",
-		"EVICTIONS"};
-	for (size_t i = 0; i < CGN_COUNT(columns); i++)
-		ctl_table_column(table, columns[i], i > 0);
-	for (size_t i = 0; i < s->n_tiers; i++) {
-		const Cognitora__V1__KvTierStats *t = s->tiers[i];
-		const uint64_t numbers[] = {t->blocks, t->bytes, t->value_bytes, t->budget_bytes, t->hits,
-			t->evictions};
-		ctl_table_cell(table, "%s", tier_name(t->tier));
-		for (size_t n = 0; n < CGN_COUNT(numbers); n++)
-			ctl_table_cell(table, "%llu", (unsigned long long)numbers[n]);
-	}
+	ctl_table_head(table, tier_row);
+	for (size_t i = 0; i < s->n_tiers; i++)
+		tier_row(table, s->tiers[i]);
 	cgn_buf_fmt(out,
 		"node      %s, version %s, up %llu s\npeers     %s\nmisses    %llu\ncorrupt   %llu\nindex     %llu bytes\n",
 		ctl_shown(s->node_id), ctl_shown(s->version), (unsigned long long)(s->uptime_ms / 1000),
@@ -183,32 +186,31 @@ static bool is_synced(void *user)
 	return l->synced || (l->limit > 0 && l->keys.n / sizeof(struct block_key) >= l->limit);
 }
 
-struct rows {
-	struct ctl_table table;
-};
+static void entry_row(struct ctl_table *t, const void *of)
+{
+	const entry *e = of;
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf key = {0};
+	if (!t->heading)
+		kv_ctl_key_text(e->key, &key);
+	CTL_CELL(t, "KEY", "%s", cgn_buf_z(&key));
+	CTL_CELL(t, "TIERS", "%s", kv_ctl_tiers(e->tiers));
+	CTL_CELL(t, "SIZE", "%llu", (unsigned long long)e->size);
+	CTL_CELL(t, "TOKENS", "%u", e->tokens);
+	CTL_CELL(t, "CREATED UNIX MS", "%llu", (unsigned long long)e->created_unix_ms);
+	CTL_CELL(t, "EXPIRES UNIX MS", "%llu", (unsigned long long)e->expires_unix_ms);
+	CTL_CELL(t, "PINNED", "%s", e->pinned ? "yes" : "no");
+}
 
 static void on_looked_up(void *user, const void *message)
 {
-	struct rows *r = user;
 	const Cognitora__V1__KvBatchLookupResponse *rs = message;
-	for (size_t i = 0; i < rs->n_entries; i++) {
-		const entry *e = rs->entries[i];
-		CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf key = {0};
-		if (e->tiers == 0)
-			continue;
-		kv_ctl_key_text(e->key, &key);
-		ctl_table_cell(&r->table, "%s", cgn_buf_z(&key));
-		ctl_table_cell(&r->table, "%s", kv_ctl_tiers(e->tiers));
-		ctl_table_cell(&r->table, "%llu", (unsigned long long)e->size);
-		ctl_table_cell(&r->table, "%u", e->tokens);
-		ctl_table_cell(&r->table, "%llu", (unsigned long long)e->created_unix_ms);
-		ctl_table_cell(&r->table, "%llu", (unsigned long long)e->expires_unix_ms);
-		ctl_table_cell(&r->table, "%s", e->pinned ? "yes" : "no");
-	}
+	for (size_t i = 0; i < rs->n_entries; i++)
+		if (rs->entries[i]->tiers != 0)
+			entry_row(user, rs->entries[i]);
 }
 
 static CGN_RC look_up(struct ctl_client *k, struct block_key *keys, size_t n, cgn_nsec timeout,
-	struct rows *rows, struct cgn_err *err)
+	struct ctl_table *rows, struct cgn_err *err)
 {
 	Cognitora__V1__KvKey m[BATCH], *list[BATCH];
 	Cognitora__V1__KvBatchLookupRequest rq = COGNITORA__V1__KV_BATCH_LOOKUP_REQUEST__INIT;
@@ -229,15 +231,12 @@ static CGN_RC look_up(struct ctl_client *k, struct block_key *keys, size_t n, cg
 	return ctl_client_run(k, &call, err);
 }
 
-static CGN_RC look_up_all(struct ctl_client *k, const struct list *l, cgn_nsec timeout, struct rows *rows,
-	struct cgn_err *err)
+static CGN_RC look_up_all(struct ctl_client *k, const struct list *l, cgn_nsec timeout,
+	struct ctl_table *rows, struct cgn_err *err)
 {
-	static const char *const columns[] = {"KEY", "TIERS", "SIZE", "TOKENS", "CREATED UNIX MS",
-		"EXPIRES UNIX MS", "PINNED"};
 	struct block_key *keys = (struct block_key *)(void *)l->keys.p;
 	size_t all = l->keys.n / sizeof *keys;
-	for (size_t i = 0; i < CGN_COUNT(columns); i++)
-		ctl_table_column(&rows->table, columns[i], i >= 2 && i <= 5);
+	ctl_table_head(rows, entry_row);
 	if (l->limit > 0 && all > l->limit)
 		all = l->limit;
 	for (size_t at = 0; at < all; at += BATCH)
@@ -259,7 +258,7 @@ CGN_RC ctl_kv_ls(const struct ctl_args *a, struct cgn_err *err)
 	CGN_ON_EXIT(ctl_client_close) struct ctl_client *k = NULL;
 	const Cognitora__V1__KvWatchRequest rq = COGNITORA__V1__KV_WATCH_REQUEST__INIT;
 	struct list l = {.json = a->json, .prefix = a->n_words > 0 ? a->words[0] : ""};
-	struct rows rows = {0};
+	struct ctl_table rows = {0};
 	struct ctl_call call = {.method = "Watch",
 		.answer = &cognitora__v1__kv_event__descriptor,
 		.request = &rq,
@@ -275,8 +274,8 @@ CGN_RC ctl_kv_ls(const struct ctl_args *a, struct cgn_err *err)
 		rc = look_up_all(k, &l, call.timeout, &rows, err);
 	cgn_buf_fini(&l.keys);
 	if (cgn_ok(rc))
-		return ctl_table_print(&rows.table, a->json, err);
-	cgn_buf_fini(&rows.table.text);
+		return ctl_table_print(&rows, a->json, err);
+	cgn_buf_fini(&rows.text);
 	return rc;
 }
 

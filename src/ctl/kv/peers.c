@@ -36,34 +36,31 @@ static const char *or_dash(const char *z)
 	return z[0] != '\0' ? ctl_shown(z) : "-";
 }
 
-static void peer_row(const peer *p, struct ctl_table *t)
+static void peer_row(struct ctl_table *t, const void *of)
 {
-	ctl_table_cell(t, "%s", p->name[0] != '\0' ? p->name : p->id);
-	ctl_table_cell(t, "%s", p->address);
-	ctl_table_cell(t, "%s", or_dash(p->site));
-	ctl_table_cell(t, "%s", p->state);
-	ctl_table_cell(t, "%s", p->distance);
-	ctl_table_cell(t, "%llu", (unsigned long long)p->blocks);
-	ctl_table_cell(t, "%.2f", (double)p->rtt_us / 1000);
-	ctl_table_cell(t, "%.0f", in_mib(p->bytes_per_second));
-	ctl_table_cell(t, "%llu", (unsigned long long)p->fetched);
-	ctl_table_cell(t, "%.1f", in_mib(p->fetched_bytes));
-	ctl_table_cell(t, "%llu", (unsigned long long)p->served);
-	ctl_table_cell(t, "%.1f", in_mib(p->served_bytes));
-	ctl_table_cell(t, "%llu", (unsigned long long)(p->missed + p->busy));
-	ctl_table_cell(t, "%llu", (unsigned long long)(p->failed + p->corrupt));
-	ctl_table_cell(t, "%s", or_dash(p->why));
+	const peer *p = of;
+	CTL_CELL(t, "PEER", "%s", p->name[0] != '\0' ? p->name : p->id);
+	CTL_CELL(t, "ADDRESS", "%s", p->address);
+	CTL_CELL(t, "SITE", "%s", or_dash(p->site));
+	CTL_CELL(t, "STATE", "%s", p->state);
+	CTL_CELL(t, "DISTANCE", "%s", p->distance);
+	CTL_CELL(t, "BLOCKS", "%llu", (unsigned long long)p->blocks);
+	CTL_CELL(t, "RTT MS", "%.2f", (double)p->rtt_us / 1000);
+	CTL_CELL(t, "MIB/S", "%.0f", in_mib(p->bytes_per_second));
+	CTL_CELL(t, "FETCHED", "%llu", (unsigned long long)p->fetched);
+	CTL_CELL(t, "FETCHED MIB", "%.1f", in_mib(p->fetched_bytes));
+	CTL_CELL(t, "SERVED", "%llu", (unsigned long long)p->served);
+	CTL_CELL(t, "SERVED MIB", "%.1f", in_mib(p->served_bytes));
+	CTL_CELL(t, "REFUSED", "%llu", (unsigned long long)(p->missed + p->busy));
+	CTL_CELL(t, "FAILED", "%llu", (unsigned long long)(p->failed + p->corrupt));
+	CTL_CELL(t, "WHY", "%s", or_dash(p->why));
 }
 
 static void peers_text(const response *rs, struct ctl_table *table, struct cgn_buf *out)
 {
-	static const char *const columns[] = {"PEER", "ADDRESS", "SITE", "STATE", "DISTANCE", "BLOCKS",
-		"RTT MS", "MIB/S", "FETCHED", "FETCHED MIB", "SERVED", "SERVED MIB", "REFUSED", "FAILED",
-		"WHY"};
-	for (size_t i = 0; i < CGN_COUNT(columns); i++)
-		ctl_table_column(table, columns[i], i >= 5 && i <= 13);
+	ctl_table_head(table, peer_row);
 	for (size_t i = 0; i < rs->n_peers; i++)
-		peer_row(rs->peers[i], table);
+		peer_row(table, rs->peers[i]);
 	cgn_buf_fmt(out, "node      %s, reached at %s, rack %s, region %s\n", ctl_shown(rs->node_id),
 		or_dash(rs->quic_address), or_dash(rs->rack), or_dash(rs->region));
 	cgn_buf_fmt(out,
@@ -86,29 +83,27 @@ static void sites_json(const response *rs, struct cgn_buf *out)
 	cgn_buf_char(out, '\n');
 }
 
-static void site_row(const Cognitora__V1__KvSite *s, struct ctl_table *t)
+static void site_row(struct ctl_table *t, const void *of)
 {
-	const uint64_t counts[] = {s->withheld_no_tenant, s->withheld_tenant, s->withheld_model,
-		s->handshakes_failed};
-	ctl_table_cell(t, "%s", s->name);
-	ctl_table_cell(t, "%s", s->state);
-	ctl_table_cell(t, "%llu/%llu", (unsigned long long)s->ready, (unsigned long long)s->peers);
-	ctl_table_cell(t, "%llu", (unsigned long long)s->guests);
-	ctl_table_cell(t, "%.1f", in_mib(s->bytes_in));
-	ctl_table_cell(t, "%.1f", in_mib(s->bytes_out));
-	for (size_t i = 0; i < CGN_COUNT(counts); i++)
-		ctl_table_cell(t, "%llu", (unsigned long long)counts[i]);
-	ctl_table_cell(t, "%s", or_dash(s->last_refusal));
+	const Cognitora__V1__KvSite *s = of;
+	CTL_CELL(t, "SITE", "%s", s->name);
+	CTL_CELL(t, "STATE", "%s", s->state);
+	CTL_CELL(t, "READY", "%llu/%llu", (unsigned long long)s->ready, (unsigned long long)s->peers);
+	CTL_CELL(t, "GUESTS", "%llu", (unsigned long long)s->guests);
+	CTL_CELL(t, "IN MIB", "%.1f", in_mib(s->bytes_in));
+	CTL_CELL(t, "OUT MIB", "%.1f", in_mib(s->bytes_out));
+	CTL_CELL(t, "NO TENANT", "%llu", (unsigned long long)s->withheld_no_tenant);
+	CTL_CELL(t, "TENANT", "%llu", (unsigned long long)s->withheld_tenant);
+	CTL_CELL(t, "MODEL", "%llu", (unsigned long long)s->withheld_model);
+	CTL_CELL(t, "REFUSED", "%llu", (unsigned long long)s->handshakes_failed);
+	CTL_CELL(t, "LAST REFUSAL", "%s", or_dash(s->last_refusal));
 }
 
 static void sites_text(const response *rs, struct ctl_table *table)
 {
-	static const char *const columns[] = {"SITE", "STATE", "READY", "GUESTS", "IN MIB", "OUT MIB",
-		"NO TENANT", "TENANT", "MODEL", "REFUSED", "LAST REFUSAL"};
-	for (size_t i = 0; i < CGN_COUNT(columns); i++)
-		ctl_table_column(table, columns[i], i >= 2 && i <= 9);
+	ctl_table_head(table, site_row);
 	for (size_t i = 0; i < rs->n_sites; i++)
-		site_row(rs->sites[i], table);
+		site_row(table, rs->sites[i]);
 }
 
 static CGN_RC peers_ask(const struct ctl_args *a, response **out, struct cgn_err *err)

@@ -41,20 +41,31 @@ static const char *wanted_text(Cognitora__V1__WantedState s)
 
 /* ---- ls ---- */
 
-static void place_row(struct ctl_table *t, const Cognitora__V1__ModelPlaces *m,
-	const Cognitora__V1__ModelPlace *p)
+/* A model at a place; |p|: NULL: it is wanted, and nowhere. */
+struct place {
+	const Cognitora__V1__ModelPlaces *m;
+	const Cognitora__V1__ModelPlace *p;
+};
+
+static void place_row(struct ctl_table *t, const void *of)
 {
-	ctl_table_cell(t, "%s", m->name);
-	ctl_table_cell(t, "%s", p != NULL ? p->node : "");
-	ctl_table_cell(t, "%s", wanted_text(p != NULL ? p->wanted : m->wanted->others));
-	ctl_table_cell(t, "%s", p != NULL ? p->state : "absent");
-	ctl_table_cell(t, "%s", p != NULL ? p->engine : "");
-	/* Routers of an earlier version do not tell them for each node. */
-	bool told = p != NULL && p->lora_path[0] != '\0';
-	ctl_table_cell(t, "%s", told ? p->base_model : m->wanted != NULL ? m->wanted->base_model : "");
-	ctl_table_cell(t, "%s", told ? p->lora_path : m->wanted != NULL ? m->wanted->lora_path : "");
-	ctl_table_cell(t, "%s", m->wanted != NULL ? m->wanted->by : "");
-	ctl_table_cell(t, "%s", p != NULL ? p->why : "");
+	static const Cognitora__V1__WantedModel not_wanted = COGNITORA__V1__WANTED_MODEL__INIT;
+	static const Cognitora__V1__ModelPlace nowhere = COGNITORA__V1__MODEL_PLACE__INIT;
+	const struct place *at = of;
+	const Cognitora__V1__ModelPlace *p = !t->heading && at->p != NULL ? at->p : &nowhere;
+	const Cognitora__V1__WantedModel *w =
+		!t->heading && at->m->wanted != NULL ? at->m->wanted : &not_wanted;
+	bool told = p->lora_path[0] !=
+		'\0'; /* Routers of an earlier version do not tell base and path for each node. */
+	CTL_CELL(t, "MODEL", "%s", at->m->name);
+	CTL_CELL(t, "NODE", "%s", p->node);
+	CTL_CELL(t, "WANTED", "%s", wanted_text(at->p != NULL ? p->wanted : w->others));
+	CTL_CELL(t, "STATE", "%s", at->p != NULL ? p->state : "absent");
+	CTL_CELL_WIDE(t, "ENGINE", "%s", p->engine);
+	CTL_CELL_WIDE(t, "BASE", "%s", told ? p->base_model : w->base_model);
+	CTL_CELL_WIDE(t, "PATH", "%s", told ? p->lora_path : w->lora_path);
+	CTL_CELL_WIDE(t, "BY", "%s", w->by);
+	CTL_CELL_WIDE(t, "WHY", "%s", p->why);
 }
 
 /* Below the narrow table, which has no room for a sentence. */
@@ -84,18 +95,13 @@ static CGN_RC models_print(const struct ctl_args *a, const models_response *rs, 
 		cgn_buf_char(&out, '\n');
 		return ctl_print(&out, err);
 	}
-	static const char *const columns[] = {"MODEL", "NODE", "WANTED", "STATE"},
-				 *const wide[] = {"ENGINE", "BASE", "PATH", "BY", "WHY"};
-	for (size_t i = 0; i < CGN_COUNT(columns); i++)
-		ctl_table_column(&t, columns[i], false);
-	for (size_t i = 0; i < CGN_COUNT(wide); i++)
-		ctl_table_wide_column(&t, wide[i], false);
+	ctl_table_head(&t, place_row);
 	for (size_t i = 0; i < rs->n_models; i++) {
 		const Cognitora__V1__ModelPlaces *m = rs->models[i];
 		for (size_t k = 0; k < m->n_places; k++)
-			place_row(&t, m, m->places[k]);
+			place_row(&t, &(struct place){m, m->places[k]});
 		if (m->n_places == 0 && m->wanted != NULL)
-			place_row(&t, m, NULL);
+			place_row(&t, &(struct place){m, NULL});
 	}
 	CGN_TRY(ctl_table_print(&t, false, err));
 	return a->wide ? CGN_OK : reasons_print(rs, err);

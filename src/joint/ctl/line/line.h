@@ -80,15 +80,30 @@ struct ctl_table {
 	const char *header[CTL_MAX_COLUMNS];
 	struct cgn_buf text; /* The cells, each terminated by a NUL. */
 	bool is_number[CTL_MAX_COLUMNS], is_wide[CTL_MAX_COLUMNS];
-	bool wide; /* Show the columns that ctl_table_wide_column added too. JSON always has them. */
+	bool heading; /* ctl_table_head runs: cells are left out. */
+	bool wide;    /* Show the columns that ctl_table_wide_column added too. JSON always has them. */
 };
 void ctl_table_column(struct ctl_table *t, const char *header, bool is_number);
 void ctl_table_wide_column(struct ctl_table *t, const char *header, bool is_number);
 void ctl_table_cell(struct ctl_table *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* Append a cell with the header of its column, which the first row adds: text if |fmt| is "%s", else a number. No other column has
- * the header of the first one. */
-void ctl_table_put(struct ctl_table *t, const char *header, const char *fmt, ...)
-	__attribute__((format(printf, 3, 4)));
+/* Append a cell with the header of its column, which the first row adds, or ctl_table_head: text if the format begins with "%s",
+ * else a number. No other column has the header of the first one. CTL_CELL_RIGHT: on the right, as a number, although the format
+ * makes text; CTL_CELL_WIDE: only -o wide shows the column. */
+#define CTL_CELL(t, header, ...)       CTL_PUT_(t, header, false, false, __VA_ARGS__)
+#define CTL_CELL_RIGHT(t, header, ...) CTL_PUT_(t, header, true, false, __VA_ARGS__)
+#define CTL_CELL_WIDE(t, header, ...)  CTL_PUT_(t, header, false, true, __VA_ARGS__)
+#define CTL_PUT_(t, header, right, wide, ...)                                                         \
+	do {                                                                                          \
+		if (ctl_table_next((t), (header), (right) || ctl_is_number(__VA_ARGS__, ""), (wide))) \
+			ctl_table_cell((t), __VA_ARGS__);                                             \
+	} while (0)
+#define ctl_is_number(fmt, ...) (strncmp((fmt), "%s", 2) != 0)
+/* Go to the next cell, in a column of |header|. Returns false where ctl_table_head wants only the header. */
+bool ctl_table_next(struct ctl_table *t, const char *header, bool is_number, bool is_wide);
+/* A row: a CTL_CELL for each column. Where |t->heading| is true, |of| is NULL, and no cell is computed. */
+typedef void ctl_row(struct ctl_table *t, const void *of);
+/* Add the columns of |row|, for a table that may stay without rows. */
+void ctl_table_head(struct ctl_table *t, ctl_row *row);
 /* Prints the table and frees it. */
 CGN_RC ctl_table_print(struct ctl_table *t, bool json, struct cgn_err *err);
 

@@ -99,18 +99,24 @@ void ctl_table_cell(struct ctl_table *t, const char *fmt, ...)
 	va_end(ap);
 }
 
-void ctl_table_put(struct ctl_table *t, const char *header, const char *fmt, ...)
+bool ctl_table_next(struct ctl_table *t, const char *header, bool is_number, bool is_wide)
 {
-	va_list ap;
-	if (t->cells == t->columns && (t->columns == 0 || strcmp(header, t->header[0]) != 0)) {
+	if (t->heading ||
+		(t->cells == t->columns && (t->columns == 0 || strcmp(header, t->header[0]) != 0))) {
 		CGN_MUST(t->columns < CTL_MAX_COLUMNS);
-		t->is_number[t->columns] = strcmp(fmt, "%s") != 0;
+		t->is_number[t->columns] = is_number;
+		t->is_wide[t->columns] = is_wide;
 		t->header[t->columns++] = header;
 	}
-	CGN_MUST(strcmp(header, t->header[t->cells % t->columns]) == 0);
-	va_start(ap, fmt);
-	cell_add(t, fmt, ap);
-	va_end(ap);
+	CGN_MUST(t->heading || strcmp(header, t->header[t->cells % t->columns]) == 0);
+	return !t->heading;
+}
+
+void ctl_table_head(struct ctl_table *t, ctl_row *row)
+{
+	t->heading = true;
+	row(t, NULL);
+	t->heading = false;
 }
 
 static void print_json(const struct ctl_table *t, struct cgn_buf *out)

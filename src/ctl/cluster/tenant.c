@@ -7,7 +7,7 @@
 
 #define NAME_MAX_BYTES 128
 
-/* A tenant, and one of its budgets; |budget| is no object: it has none. */
+/* A tenant, and one of its budgets; the type of |budget| is JSON_NULL where the tenant has none. */
 struct tenant_listed {
 	const char *name;
 	struct json_val tenant, budget;

@@ -41,7 +41,7 @@ static const char *wanted_text(Cognitora__V1__WantedState s)
 
 /* ---- ls ---- */
 
-/* A model at a place; |p|: NULL: it is wanted, and nowhere. */
+/* A model at a place; |p| is NULL where the model is wanted and no node has it. */
 struct place {
 	const Cognitora__V1__ModelPlaces *m;
 	const Cognitora__V1__ModelPlace *p;

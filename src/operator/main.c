@@ -122,19 +122,16 @@ static void operator_drain(void *state)
 	k8s_lease_release(p->lease, on_released, p);
 }
 
-static void admin_status(void *state, const struct http_head *h, struct cgn_str body,
-	struct svc_admin_reply *r)
+static bool status_fill(void *state, struct pb_tree *t, void *message, struct svc_admin_reply *r)
 {
 	const struct operator* p = state;
-	struct json_out o = json_out_to(&r->body);
-	(void)h;
-	(void)body;
+	Cognitora__V1__OperatorStatus *to = message;
+	(void)r;
 	CGN_LIVE(p, OPERATOR_TAG);
-	json_open(&o, '{');
-	json_key_bool(&o, "leads", p->control != NULL);
-	if (p->control != NULL)
-		control_report(p->control, &o);
-	json_close(&o, '}');
+	to->leads = p->control != NULL;
+	if (to->leads)
+		control_fill(p->control, t, to->work = PB_NEW(t, operator_work));
+	return true;
 }
 
 static void operator_check(const struct config *cfg, struct svc_problems *out)
@@ -168,7 +165,11 @@ static const struct metric_row metric_rows[] = {
 #undef METRIC
 };
 
-static const struct svc_admin_route routes[] = {{"GET", "/status", admin_status, ACTION_STATUS_READ}};
+static const struct svc_admin_route routes[] = {
+#define DOCUMENT SVC_DOCUMENT
+#include "operator/documents.def"
+#undef DOCUMENT
+};
 
 int main(int argc, char **argv)
 {

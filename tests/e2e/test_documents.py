@@ -13,7 +13,7 @@ from test_away import World
 from test_cascade import EASY, LEARNS, learned, pair, twice  # noqa: F401
 
 SHAPES = pathlib.Path(__file__).with_name("documents.json")
-DOCUMENTS = ["/nodes", "/models", "/queue", "/peers", "/tenants", "/sessions", "/usage?by=key&step=hour", "/usage?by=all", "/explain?last=100",
+DOCUMENTS = ["/nodes", "/models", "/policy", "/queue", "/peers", "/tenants", "/sessions", "/usage?by=key&step=hour", "/usage?by=all", "/explain?last=100",
              "/explain?last=100&detail=brief", "/index"]
 SECTIONS = {"router": {"shadow": ["round_robin"]},
             "tenants.acme": {"weight": 2, "rps": 5, "budgets": ["1M tokens/day", "9 USD/month"]}, "tenants.other": {"weight": 1}}

@@ -130,8 +130,10 @@ def test_what_is_not_known_is_said(cluster):
     assert 'no request "never-heard" is on record' in a.json()["error"]["message"] and "reaches back" in a.json()["error"]["message"]
     r = ctl(cluster, "never-heard")
     assert r.returncode != 0 and 'no request "never-heard" is on record' in r.stderr
-    for query in ("last=0", "last=101", "last=x"):
-        assert ask(cluster.admin_port, "GET", f"/explain?{query}").status == 400
+    for query in ("last=0", "last=101", "last=x", "session=" + "x" * 400, "detail=some", "lst=1"):
+        for path in ("/explain", "/explain/"):
+            assert ask(cluster.admin_port, "GET", f"{path}?{query}").status == 400, (path, query)
+    assert ask(cluster.admin_port, "GET", "/explain/x?last=1").status == 400
     assert ask(cluster.admin_port, "GET", "/explain/" + "x" * 129).status == 400
     assert ask(cluster.admin_port, "GET", "/explain/" + "x" * 4000).status == 400
     assert ask(cluster.admin_port, "GET", "/explain/%00x").status == 400

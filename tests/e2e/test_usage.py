@@ -107,7 +107,8 @@ def test_formats_times_and_errors(world):
     assert rows[0]["time"] in {time.strftime("%Y-%m-%dT%H:00:00Z", time.gmtime(time.time() - back)) for back in (0, 60)}
     assert usage(c, **{"from": "2001-01-01", "to": "2001-02-01"}) == {}
     assert usage(c, **{"from": int(time.time()) - 7200})["acme"]["requests"] == 1
-    for query, says in (("by=node", "by is one of"), ("from=then", "from and to"), ("step=week", "step is"), ("format=xml", "format is")):
+    for query, says in (("by=node", "by is one of"), ("from=then", "from and to"), ("step=week", "step is"), ("format=xml", "format is"), ("from=2026-02-30", "from and to"),
+                        ("from=18446744073709551615", "from and to"), ("since=2026-01-01", '"since": /usage takes from, to, by, step, format')):
         a = ask(c.admin_port, "GET", "/usage?" + query)
         assert a.status == 400 and says in a.json()["error"]["message"]
     scraped = c.scrape()

@@ -141,6 +141,7 @@ static void repeated_submessages_are_written_by_their_key(void **state)
 	index.n_nodes = 2;
 	assert_selected(&index, "nodes@{cache*{blocks}} blocks",
 		"{\"nodes\":{\"a\":{},\"b\\\"\":{\"blocks\":7}},\"blocks\":0}");
+	assert_selected(&index, "nodes@{=id}", "{\"nodes\":{\"a\":\"a\",\"b\\\"\":\"b\\\"\"}}");
 }
 
 static void deprecated_fields_are_not_in_plain_style(void **state)

@@ -166,6 +166,11 @@ static void times_are_read(void **state)
 	assert_true(billing_time(CGN_STR("1728003600"), &h) && h == HOUR + 1);
 	assert_false(billing_time(CGN_STR("yesterday"), &h));
 	assert_false(billing_time(CGN_STR("2024-13-04"), &h));
+	assert_false(billing_time(CGN_STR("2026-02-30"), &h));
+	assert_true(billing_time(CGN_STR("2028-02-29"), &h));
+	assert_false(billing_time(CGN_STR("18446744073709551615"), &h));
+	assert_true(billing_time(CGN_STR("253402300799"), &h));
+	assert_false(billing_time(CGN_STR("253402300800"), &h));
 	assert_false(billing_time(CGN_STR("2024-10-04T01:00:00+01:00"), &h));
 	enum billing_by by;
 	enum billing_step step;

@@ -272,6 +272,17 @@ static void members_put(struct json_out *o, const ProtobufCMessage *m, struct ho
 		fields_put(o, m, how);
 }
 
+/* Write the value of the field that |select| names after a '='. */
+static void bare_put(struct json_out *o, const ProtobufCMessage *m, struct cgn_str select)
+{
+	char name[PB_JSON_NAME];
+	CGN_MUST(cgn_str_copyz(name, sizeof name, (struct cgn_str){select.p + 1, select.n - 1}));
+	const ProtobufCFieldDescriptor *f =
+		protobuf_c_message_descriptor_get_field_by_name(m->descriptor, name);
+	CGN_MUST(f != NULL);
+	field_put(o, m, f, (struct how){.style = PB_JSON_PLAIN});
+}
+
 /* protobuf-c orders fields by their numbers. */
 static void keyed_put(struct json_out *o, const ProtobufCMessage *m, const ProtobufCFieldDescriptor *f,
 	struct how how)
@@ -279,9 +290,13 @@ static void keyed_put(struct json_out *o, const ProtobufCMessage *m, const Proto
 	ProtobufCMessage *const *list = pointer_at((const char *)m + f->offset);
 	size_t n = u64_at((const char *)m + f->quantifier_offset);
 	json_open(o, '{');
+	bool bare = how.select.n > 0 && how.select.p[0] == '=';
 	for (size_t i = 0; i < n; i++) {
 		json_key(o, pointer_at((const char *)list[i] + list[i]->descriptor->fields[0].offset));
-		message_put(o, list[i], how);
+		if (bare)
+			bare_put(o, list[i], how.select);
+		else
+			message_put(o, list[i], how);
 	}
 	json_close(o, '}');
 }

@@ -23,7 +23,7 @@ void pb_json_put(struct json_out *o, const void *message, enum pb_json_style sty
  * for some fields of a submessage or of each element of a repeated one. After a name, "?" leaves the field out
  * while it is not set, "%" leaves a real number out that is not a number, "!" writes null while it is not set, and "*" writes the members of a submessage without a key and an
  * object of their own, "~" writes the word of an enumeration (pb_enum_word), and "@" writes repeated submessages as an object: the key of each is
- * its first field, a string. A name that the message does not have is a bug of the caller. */
+ * its first field, a string, and "@{=field}" writes one field of each in the place of an object. A name that the message does not have is a bug of the caller. */
 void pb_json_members(struct json_out *o, const void *message, const char *select);
 /* As pb_json_members, as one object. */
 void pb_json_select(struct json_out *o, const void *message, const char *select);

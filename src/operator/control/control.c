@@ -165,17 +165,18 @@ void work_over(struct work *w)
 	control_wake(c);
 }
 
-void control_report(const struct control *c, struct json_out *o)
+void control_fill(const struct control *c, struct pb_tree *t, Cognitora__V1__OperatorWork *to)
 {
 	CGN_LIVE(c, CONTROL_TAG);
-	json_key_u64(o, "objects", c->n_items);
-	json_key_u64(o, "queued", c->n_queued);
-	json_key_u64(o, "working", c->n_working);
-	json_key_bool(o, "rests", control_rests(c));
-	json_key_open(o, "watches", '{');
-	for (size_t k = 0; k < DESIRED_KINDS; k++)
-		json_key_bool(o, desired_kinds[k].plural, c->sources[k].connected);
-	json_close(o, '}');
+	to->objects = c->n_items;
+	to->queued = c->n_queued;
+	to->working = c->n_working;
+	to->rests = control_rests(c);
+	for (size_t k = 0; k < DESIRED_KINDS; k++) {
+		Cognitora__V1__OperatorWatch *w = PB_ADD(t, to, watches, operator_watch);
+		w->kind = pb_text(desired_kinds[k].plural);
+		w->connected = c->sources[k].connected;
+	}
 }
 
 /* ---- open and close ---- */

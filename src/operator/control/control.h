@@ -4,7 +4,8 @@
  * that was not changed by this program (drift). At rest nothing is asked and nothing is written. One loop, its
  * thread. */
 #pragma once
-#include "base/json/json.h"
+#include "base/pb/pb_tree.h"
+#include "cognitora/v1/operator.pb-c.h"
 #include "io/wire/k8s/k8s.h"
 #include "joint/report/telemetry/telemetry.h"
 #include "policy/fleet/desired/desired.h"
@@ -18,5 +19,5 @@ struct control_cfg {
 CGN_RC control_open(struct cgn_loop *l, struct k8s *k, struct telemetry *t, const struct control_cfg *cfg,
 	struct control **out, struct cgn_err *err);
 void control_close(struct control **take);
-/* Write the state as members of an object; "rests": everything is known, and nothing is left to do. */
-void control_report(const struct control *c, struct json_out *o);
+/* Fill in a message that |t| made. */
+void control_fill(const struct control *c, struct pb_tree *t, Cognitora__V1__OperatorWork *to);

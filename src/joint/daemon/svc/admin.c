@@ -251,8 +251,13 @@ void svc_admin_message(struct svc_admin_reply *r, const struct pb_tree *t, const
 		pb_json_put(&o, message, PB_JSON_PLAIN);
 }
 
-static void document_answer(const struct svc_admin_route *route, void *state, struct svc_admin_reply *r)
+static void document_answer(const struct svc_admin_route *route, void *state, struct cgn_str query,
+	struct svc_admin_reply *r)
 {
+	if (query.n > 0) {
+		svc_admin_error(r, 400, "bad_query", "this path takes no parameters");
+		return;
+	}
 	CGN_ON_EXIT(pb_tree_fini) struct pb_tree t;
 	pb_tree_init(&t, SVC_DOCUMENT_LIMIT);
 	void *message = pb_tree_new(&t, route->type);
@@ -276,7 +281,7 @@ void svc_admin_answer(const struct svc_admin_cfg *cfg, const struct http_head *h
 		if (route->answer != NULL)
 			route->answer(*cfg->state, h, body, r);
 		else
-			document_answer(route, *cfg->state, r);
+			document_answer(route, *cfg->state, rest, r);
 		return;
 	}
 	if (get && cgn_str_is(path, "/") && cfg->program->root != NULL && cfg->program->root(h, r))

@@ -10,7 +10,8 @@
 #include "policy/who/billing/billing_priv.h"
 #include "policy/who/budget/budget.h"
 
-#define HOUR_S 3600
+#define HOUR_S   3600
+#define TIME_END 253402300800U /* Seconds from 1970 to the year 10000. */
 
 struct report_line {
 	uint64_t hour; /* The first one of the line's time; 0: of the whole time. */
@@ -66,7 +67,7 @@ bool billing_time(struct cgn_str text, uint64_t *hour)
 	uint64_t seconds = 0;
 	if (cgn_str_u64(text, &seconds)) {
 		*hour = seconds / HOUR_S;
-		return true;
+		return seconds < TIME_END;
 	}
 	if (!cgn_str_copyz(z, sizeof z, text))
 		return false;
@@ -75,8 +76,9 @@ bool billing_time(struct cgn_str text, uint64_t *hour)
 		const char *end = strptime(z, formats[i], &tm);
 		if (end == NULL || *end != '\0' || tm.tm_year < 70)
 			continue;
+		struct tm given = tm;
 		*hour = (uint64_t)timegm(&tm) / HOUR_S;
-		return true;
+		return given.tm_mday == tm.tm_mday; /* 2026-02-30 is not a day. */
 	}
 	return false;
 }

@@ -2,6 +2,7 @@
 #include "router/control/service/documents.h"
 
 #include "router/control/control/peers.h"
+#include "router/control/control/policy.h"
 #include "router/control/scaler/scaler.h"
 #include "router/request/admission/admission.h"
 #include "router/request/calibration/calibration.h"
@@ -17,6 +18,9 @@ static bool document_fill(enum proto_document_id id, struct router *r, const str
 		break;
 	case PROTO_DOCUMENT_MODELS:
 		router_models_fill(r, t, message);
+		break;
+	case PROTO_DOCUMENT_POLICY:
+		router_policy_fill(r, message);
 		break;
 	case PROTO_DOCUMENT_QUEUE:
 		((Cognitora__V1__Queues *)message)->max_queue = r->published.rules->queue.most;
@@ -64,6 +68,15 @@ static enum proto_document_id document_find(struct cgn_str path)
 	return id;
 }
 
+bool router_query_check(enum proto_document_id id, const struct http_head *h, struct svc_admin_reply *reply)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf why = {.limit = 1024};
+	bool good = proto_query_check(id, h->path, &why);
+	if (!good)
+		svc_admin_error(reply, 400, "bad_query", cgn_buf_z(&why));
+	return good;
+}
+
 void router_document_get(void *state, const struct http_head *h, struct cgn_str body,
 	struct svc_admin_reply *reply)
 {
@@ -72,6 +85,8 @@ void router_document_get(void *state, const struct http_head *h, struct cgn_str 
 	CGN_LIVE(r, ROUTER_TAG);
 	struct cgn_str rest = h->path, path = cgn_str_split(&rest, '?');
 	enum proto_document_id id = document_find(path);
+	if (!router_query_check(id, h, reply))
+		return;
 	CGN_ON_EXIT(pb_tree_fini) struct pb_tree t;
 	pb_tree_init(&t, SVC_DOCUMENT_LIMIT);
 	void *message = pb_tree_new(&t, proto_documents[id].type);

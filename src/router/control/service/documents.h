@@ -20,6 +20,8 @@ bool router_index_fill(struct router *r, const struct http_head *h, struct pb_tr
 bool router_sessions_fill(struct router *r, const struct http_head *h, struct pb_tree *t,
 	Cognitora__V1__Sessions *to, struct svc_admin_reply *reply); /* sessions_query.c */
 
+/* Check the parameters of a document's query; false: |reply| has the error. */
+bool router_query_check(enum proto_document_id id, const struct http_head *h, struct svc_admin_reply *reply);
 /* GET of a document's path. */
 void router_document_get(void *state, const struct http_head *h, struct cgn_str body,
 	struct svc_admin_reply *reply);

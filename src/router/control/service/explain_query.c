@@ -261,18 +261,19 @@ void router_admin_explain(void *state, const struct http_head *h, struct cgn_str
 	struct cgn_str escaped = http_query_get(h->path, "session");
 	uint64_t n = 20;
 	size_t lead = strlen("/explain/");
+	if (path.n > lead && rest.n > 0) {
+		svc_admin_error(reply, 400, "bad_query", "/explain/ID takes no parameters");
+		return;
+	}
 	if (path.n > lead) {
 		admin_ask_id(r, (struct cgn_str){path.p + lead, path.n - lead}, reply);
 		return;
 	}
-	if (last.n > 0 && (!cgn_str_u64(last, &n) || n == 0 || n > LAST_MOST)) {
-		svc_admin_error(reply, 400, "bad_last", "last is a number of requests from 1 to 100");
+	if (!router_query_check(PROTO_DOCUMENT_EXPLAIN, h,
+		    reply)) /* "/explain/" comes here by another route. */
 		return;
-	}
-	if (escaped.n > sizeof session) {
-		svc_admin_error(reply, 400, "bad_session", "a session's id has at most 128 bytes");
-		return;
-	}
+	CGN_MUST(escaped.n <= sizeof session);
+	(void)cgn_str_u64(last, &n);
 	admin_ask(r,
 		&(struct explain_wish){.last = (size_t)n,
 			.session = {session, percent_get(session, escaped)},

@@ -4,9 +4,8 @@
 #include "router/control/service/documents.h"
 #include "router/request/account/sessions.h"
 
-#define SESSIONS_MOST 1000
 #define SESSIONS_PAGE 100
-#define NAME_MOST     512 /* Bytes of a name in a query. */
+#define NAME_MOST     512 /* More bytes than parameters.def lets a name have. */
 
 /* Return the nearest tier in which the node's engine holds the conversation's last prompt, "gone", or NULL where nothing tells
  * what the node holds. */
@@ -27,17 +26,12 @@ static const char *kv_find(void *user, const struct session_place *place)
 	return "gone";
 }
 
-/* Read a number of the query; an absent one stays. */
-static bool number_read(struct cgn_str path, const char *name, uint64_t least, uint64_t most, size_t *out)
+/* Read a number of the query, which is checked (parameters.def); an absent one stays. */
+static void number_read(struct cgn_str path, const char *name, size_t *out)
 {
-	struct cgn_str text = http_query_get(path, name);
 	uint64_t n = 0;
-	if (text.n == 0)
-		return true;
-	if (!cgn_str_u64(text, &n) || n < least || n > most)
-		return false;
-	*out = (size_t)n;
-	return true;
+	if (cgn_str_u64(http_query_get(path, name), &n))
+		*out = (size_t)n;
 }
 
 /* Names that are looked for, decoded. */
@@ -46,33 +40,26 @@ struct names {
 };
 
 /* Read a name of the query; an absent one is empty. Names are kept up to SESSION_TEXT bytes, so that only these count. */
-static bool name_read(struct cgn_str path, const char *key, char room[NAME_MOST], struct cgn_str *out)
+static struct cgn_str name_read(struct cgn_str path, const char *key, char room[NAME_MOST])
 {
 	struct cgn_str raw = http_query_get(path, key);
-	if (raw.n >= NAME_MOST)
-		return false;
-	*out = (struct cgn_str){room, percent_get(room, raw)};
-	out->n = out->n < SESSION_TEXT ? out->n : SESSION_TEXT;
-	return true;
+	CGN_MUST(raw.n < NAME_MOST); /* router_query_check refuses longer ones. */
+	size_t n = percent_get(room, raw);
+	return (struct cgn_str){room, n < SESSION_TEXT ? n : SESSION_TEXT};
 }
 
-/* Read the query; returns a sentence about its error, or NULL. */
-static const char *query_read(struct cgn_str path, struct names *names, struct session_query *q)
+static void query_read(struct cgn_str path, struct names *names, struct session_query *q)
 {
 	struct cgn_str state = http_query_get(path, "state"), sort = http_query_get(path, "sort");
-	if (!name_read(path, "tenant", names->tenant, &q->tenant) ||
-		!name_read(path, "model", names->model, &q->model) ||
-		!name_read(path, "node", names->node, &q->node))
-		return "tenant, model and node have at most 511 bytes";
-	if (!number_read(path, "last", 1, SESSIONS_MOST, &q->most))
-		return "last is a number of sessions from 1 to 1000";
-	if (!number_read(path, "skip", 0, SESSION_LOOK, &q->skip))
-		return "skip is a number of sessions from 0 to 65536";
-	if (state.n > 0 && (q->state = session_state_find(state)) == SESSION_STATES)
-		return "state is running, tool or idle";
-	if (sort.n > 0 && (q->sort = session_sort_find(sort)) == SESSION_SORTS)
-		return "sort is used, turns, tokens, tools or age";
-	return NULL;
+	q->tenant = name_read(path, "tenant", names->tenant);
+	q->model = name_read(path, "model", names->model);
+	q->node = name_read(path, "node", names->node);
+	number_read(path, "last", &q->most);
+	number_read(path, "skip", &q->skip);
+	if (state.n > 0)
+		q->state = session_state_find(state);
+	if (sort.n > 0)
+		q->sort = session_sort_find(sort);
 }
 
 bool router_sessions_fill(struct router *r, const struct http_head *h, struct pb_tree *t,
@@ -80,12 +67,11 @@ bool router_sessions_fill(struct router *r, const struct http_head *h, struct pb
 {
 	struct session_query q = {.state = SESSION_STATES, .most = SESSIONS_PAGE, .kv = kv_find, .user = r};
 	struct names names;
-	const char *wrong = query_read(h->path, &names, &q);
-	if (r->shared.sessions == NULL)
+	if (r->shared.sessions == NULL) {
 		svc_admin_error(reply, 404, "no_record", "sessions are not kept here: router.sessions is 0");
-	else if (wrong != NULL)
-		svc_admin_error(reply, 400, "bad_query", wrong);
-	else
-		gw_sessions_fill(r->shared.sessions, &q, cgn_loop_now(r->loop), t, to);
-	return r->shared.sessions != NULL && wrong == NULL;
+		return false;
+	}
+	query_read(h->path, &names, &q);
+	gw_sessions_fill(r->shared.sessions, &q, cgn_loop_now(r->loop), t, to);
+	return true;
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cgn-lab: carries out the verbs of cgn-ctl bench, which hands over to it: cgn-lab VERB is cgn-ctl bench VERB. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,6 +29,17 @@ static void put_names(const struct ctl_verb *v, struct cgn_buf *out)
 		cgn_buf_fmt(out, "  %-26s %s\n", workload_text(k), workload_help(k));
 }
 
+/* cgn-ctl of another version may be called with flags that this program does not have. */
+static void version_compare(void)
+{
+	const char *ctl = getenv(CTL_LAB_VERSION);
+	if (ctl != NULL && strcmp(ctl, CGN_VERSION) != 0)
+		(void)fprintf(stderr,
+			"cgn-lab: this is version %s, and cgn-ctl is of version %s: install both from one package (cognitora-ctl)\n",
+			CGN_VERSION, ctl_shown(ctl));
+	(void)unsetenv(CTL_LAB_VERSION);
+}
+
 int main(int argc, char **argv)
 {
 	static const struct ctl_program lab = {.verbs = verbs,
@@ -35,6 +47,7 @@ int main(int argc, char **argv)
 		.help_more = put_names};
 	if (argc > 1 && strcmp(argv[1], "--version") == 0)
 		return ctl_main(&lab, argc, argv);
+	version_compare();
 	/* The verbs begin with "bench". |argv| ends in NULL, which is copied too. */
 	char **line = CGN_NEW_ARRAY(char *, (size_t)argc + 2);
 	line[0] = argv[0];

@@ -354,6 +354,32 @@ def test_bench_finds_cgn_lab_beside_itself_then_in_the_path(lone, tmp_path):
         assert (r.returncode, r.stdout, r.stderr) == (7, f"{said} chat --url a b\n", ""), r
 
 
+def test_bench_names_a_cgn_lab_that_cannot_run_and_one_of_another_version(lone, tmp_path):
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other/cgn-lab").write_text("not a program")
+    r = lone("bench", "workload", "chat", PATH=f"{tmp_path}/none:{tmp_path}/other")
+    assert r.returncode == 1 and f"the one in $PATH cannot be executed: {tmp_path}/other/cgn-lab: Permission denied\n" in r.stderr, r
+    words = [CTL.with_name("cgn-lab"), "workload", "agents", "--requests", "5"]
+    mine = fine("version").split()[1]
+    for version, says in ((mine, ""), ("9.9", f"cgn-lab: this is version {mine}, and cgn-ctl is of version 9.9: ")):
+        r = subprocess.run(words, capture_output=True, text=True, env={**os.environ, "CGN_CTL_VERSION": version})
+        assert r.returncode == 0 and r.stdout and (r.stderr.startswith(says) if says else not r.stderr), r
+    (tmp_path / "cgn-lab").write_text("#!/bin/sh\necho $CGN_CTL_VERSION\n")
+    (tmp_path / "cgn-lab").chmod(0o755)
+    assert lone("bench", "workload", "chat").stdout == mine + "\n"
+
+
+def test_a_bootstrap_that_fails_leaves_nothing(tmp_path):
+    for n, (leaf, blocked) in enumerate((("router=no role", None), ("router", "router.pem"), ("router", "router.key"), ("router", "ca.pem"))):
+        out = tmp_path / str(n)
+        (out / (blocked or "")).mkdir(parents=True)
+        if blocked:  # neither a file nor empty
+            (out / blocked / "x").touch()
+        before = sorted(p.name for p in out.iterdir())
+        assert subprocess.run([CTL, "pki", "bootstrap", "--out", out, "--leaf", "agent", "--leaf", leaf], capture_output=True).returncode != 0
+        assert sorted(p.name for p in out.iterdir()) == before, leaf
+
+
 def test_cgn_lab_is_cgn_ctl_bench():
     lab = CTL.with_name("cgn-lab")
     told = [subprocess.run([program, *words, "--requests", "5"], capture_output=True, check=True).stdout

@@ -90,6 +90,16 @@ def with_part(token, i, text):
     return "/".join(p)
 
 
+def test_an_invitation_as_json_and_settings_that_are_there(world):
+    told = json.loads(world.invite("--node", "told", "--ttl", "10m", "-o", "json"))
+    assert (told["role"], told["node"]) == ("agent", "told") and told["id"] in told["token"] and told["ends"] > 0, told
+    (world.folder / "told.toml").write_text("# mine\n")
+    done = subprocess.run([CTL, "node", "join", "-", "--dir", world.folder / "told", "--config", world.folder / "told.toml"], input=told["token"],
+                          capture_output=True, text=True, timeout=WAIT_S)
+    assert done.returncode != 0 and "\\x0a" not in done.stderr and done.stderr.count("\n") == 1 and "is kept" in done.stderr, done
+    assert done.stdout.startswith("[cluster]\n") and "[security]\n" in done.stdout and (world.folder / "told.toml").read_text() == "# mine\n"
+
+
 def test_a_machine_joins_and_serves(world):
     c = world.cluster
     token = world.invite("--node", "new-1", "--san", "new-1.example")

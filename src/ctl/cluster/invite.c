@@ -92,9 +92,25 @@ static CGN_RC join_address(const struct ctl_args *a, uint32_t port, char out[320
 	return CGN_OK;
 }
 
+static void invited_put(const struct inviting *v, const Cognitora__V1__InviteResponse *rs,
+	struct cgn_str token, struct cgn_buf *out)
+{
+	struct json_out o = json_out_to(out);
+	json_open(&o, '{');
+	json_key_str(&o, "token", token);
+	json_key_z(&o, "id", v->id);
+	json_key_z(&o, "cluster", rs->cluster);
+	json_key_z(&o, "role", v->rq.role);
+	json_key_z(&o, "node", v->rq.node);
+	json_key_z(&o, "address", v->address);
+	json_key_u64(&o, "ends", rs->ends);
+	json_close(&o, '}');
+}
+
 static CGN_RC token_print(const struct ctl_args *a, struct inviting *v,
 	const Cognitora__V1__InviteResponse *rs, struct cgn_err *err)
 {
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf token = {0};
 	struct cgn_buf out = {0};
 	if (rs->ca_sha256.len != sizeof v->token.ca)
 		return CGN_FAIL(err, BAD_GATEWAY, "the router told no fingerprint of its CA");
@@ -104,12 +120,18 @@ static CGN_RC token_print(const struct ctl_args *a, struct inviting *v,
 	v->token.node = cgn_str_of(v->rq.node);
 	v->token.id = cgn_str_of(v->id);
 	v->token.address = cgn_str_of(v->address);
-	invite_token_put(&v->token, &out);
+	invite_token_put(&v->token, &token);
+	if (a->json)
+		invited_put(v, rs, cgn_buf_view(&token), &out);
+	else
+		cgn_buf_str(&out, cgn_buf_view(&token));
 	cgn_buf_putz(&out, "\n");
 	if (!a->json && ctl_is_terminal(1))
 		(void)fprintf(stderr,
 			"cgn-ctl: run on the machine that joins: cgn-ctl node join TOKEN --dir /etc/cognitora/pki\n");
 	crypto_wipe(v->token.secret, sizeof v->token.secret);
+	if (token.p != NULL)
+		crypto_wipe(token.p, token.cap);
 	return ctl_print(&out, err);
 }
 
@@ -300,14 +322,17 @@ static CGN_RC settings_give(const struct ctl_args *a, const struct joining *j,
 {
 	struct cgn_buf text = {0};
 	const char *file = ctl_flag(a, "--config");
+	bool taken = file != NULL && access(file, F_OK) == 0;
 	settings_put(j, rs, &text);
-	if (file == NULL)
-		return ctl_print(&text, err);
-	cgn_rc rc = access(file, F_OK) == 0
-		? CGN_FAIL(err, CONFLICT,
-			  "the machine has joined, but %s exists: put these settings there:\n%.380s", file,
-			  cgn_buf_z(&text))
-		: disk_write_file_atomic(file, cgn_buf_view(&text), 0644, err);
+	if (file == NULL || taken) {
+		CGN_TRY(ctl_print(&text, err));
+		return !taken
+			? CGN_OK
+			: CGN_FAIL(err, CONFLICT,
+				  "the machine has joined, but %s exists and is kept: put the settings above there",
+				  file);
+	}
+	cgn_rc rc = disk_write_file_atomic(file, cgn_buf_view(&text), 0644, err);
 	cgn_buf_fini(&text);
 	if (cgn_ok(rc) && !a->json)
 		(void)fprintf(stderr, "cgn-ctl: joined as %s; settings are in %s, certificates in %s\n",

@@ -6,10 +6,11 @@
 #include "policy/who/identity/identity.h"
 
 #define HOLDER_MAX_ROLES 8
+#define HOLDER_FILE_MAX  128 /* Bytes of the name of a certificate's files, with its end. */
 #define HOLDER_NODE_MAX  128 /* Bytes of a node's name. */
 /* The holder of a certificate, as --leaf names it. */
 struct holder {
-	char file[128]; /* Name of the certificate's files. */
+	char file[HOLDER_FILE_MAX]; /* Name of the certificate's files. */
 	char node[HOLDER_NODE_MAX + 1];
 	char uris[HOLDER_MAX_ROLES][IDENTITY_URI_MAX];
 	size_t n_uris;

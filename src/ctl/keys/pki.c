@@ -74,7 +74,7 @@ CGN_RC pki_read_pair(const char *dir, const char *name, struct pki_pair *pair, s
 	return CGN_OK;
 }
 
-/* Load the CA of |dir|, or create one. */
+/* Load the CA of |dir|, or make one, which is not written yet. */
 static CGN_RC load_authority(const struct ctl_args *a, const char *dir, uint64_t days, struct pki_pair *ca,
 	bool *made, struct cgn_err *err)
 {
@@ -85,9 +85,8 @@ static CGN_RC load_authority(const struct ctl_args *a, const char *dir, uint64_t
 		return pki_read_pair(dir, "ca", ca, err);
 	int64_t now = pki_now();
 	(void)snprintf(common_name, sizeof common_name, "%.100s cluster CA", ctl_flag(a, "--name"));
-	CGN_TRY(pki_make_ca(common_name,
-		(struct pki_validity){now - PKI_SKEW, now + (int64_t)days * 10 * PKI_DAY}, ca, err));
-	return pki_write_pair(dir, "ca", ca, err);
+	return pki_make_ca(common_name,
+		(struct pki_validity){now - PKI_SKEW, now + (int64_t)days * 10 * PKI_DAY}, ca, err);
 }
 
 /* Collect the names of the certificates: this host, loopback, and each --san. */
@@ -179,18 +178,30 @@ static CGN_RC check_days(const char *dir, uint64_t days, const struct pki_info *
 			  (unsigned long long)days, dir, (long long)(authority->when.to - now) / PKI_DAY);
 }
 
-/* The certificates that bootstrap makes. */
+/* A certificate that bootstrap made. */
+struct made {
+	char name[HOLDER_FILE_MAX];
+	struct pki_pair pair;
+	bool there; /* Files of this name were there already. */
+};
+
+/* The certificates that bootstrap makes. They are written when all of them are made. */
 struct making {
 	const char *dir, *cluster, *node; /* |node|: that of agent and kvcached. */
 	uint64_t days;
 	struct pki_pair ca;
 	const char *names[PKI_MAX_NAMES + 1];
 	size_t n_names; /* Without the URIs of a certificate. */
+	struct made *leaves;
+	size_t n_leaves;
 	struct ctl_table table;
 };
 
 static void making_fini(struct making *m)
 {
+	for (size_t i = 0; i < m->n_leaves; i++)
+		pki_pair_fini(&m->leaves[i].pair);
+	free(m->leaves);
 	pki_pair_fini(&m->ca);
 	cgn_buf_fini(&m->table.text);
 }
@@ -198,9 +209,10 @@ static void making_fini(struct making *m)
 /* Create a certificate, or renew the one that is there, with its names and those of |m| and |h|. */
 static CGN_RC sign_leaf(struct making *m, struct holder *h, struct cgn_err *err)
 {
-	CGN_ON_EXIT(pki_pair_fini) struct pki_pair pair = {0};
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf old = {0};
 	struct pki_info in = {0};
+	struct made *made = &m->leaves[m->n_leaves++];
+	char key[PATH_MAX];
 	int64_t now = pki_now();
 	const struct pki_validity when = {now, now + (int64_t)m->days * PKI_DAY};
 	bool again = leaf_exists(m->dir, h->file);
@@ -213,12 +225,15 @@ static CGN_RC sign_leaf(struct making *m, struct holder *h, struct cgn_err *err)
 		m->names[n++] = h->uris[i];
 	m->names[n] = NULL;
 	if (again)
-		CGN_TRY(cgn_err_of(pki_renew_leaf(&m->ca, cgn_buf_view(&old), m->names, when, &pair, err),
+		CGN_TRY(cgn_err_of(pki_renew_leaf(&m->ca, cgn_buf_view(&old), m->names, when, &made->pair,
+					   err),
 			h->file, err));
 	else
-		CGN_TRY(pki_make_leaf(&m->ca, h->file, m->names, when, &pair, err));
-	CGN_TRY(pki_write_pair(m->dir, h->file, &pair, err));
-	return listed_add(m->dir, h->file, leaf_row, &m->table, err);
+		CGN_TRY(pki_make_leaf(&m->ca, h->file, m->names, when, &made->pair, err));
+	memcpy(made->name, h->file, sizeof made->name);
+	CGN_TRY(pki_path(m->dir, h->file, ".key", key, err));
+	made->there = again || access(key, F_OK) == 0;
+	return CGN_OK;
 }
 
 static CGN_RC make_leaf(struct making *m, const char *leaf, struct cgn_err *err)
@@ -241,11 +256,57 @@ static CGN_RC make_leaves(const struct ctl_args *a, struct making *m, struct cgn
 		m->n_names++;
 	if ((m->node = ctl_flag(a, "--node")) == NULL)
 		m->node = host;
+	size_t n = 0;
+	while (ctl_flag_nth(a, "--leaf", n) != NULL)
+		n++;
+	m->leaves = CGN_NEW_ARRAY(struct made, n > 0 ? n : CGN_COUNT(usual));
 	for (size_t i = 0; (leaf = ctl_flag_nth(a, "--leaf", i)) != NULL; i++)
 		CGN_TRY(make_leaf(m, leaf, err));
-	for (size_t i = 0; ctl_flag_nth(a, "--leaf", 0) == NULL && i < CGN_COUNT(usual); i++)
+	for (size_t i = 0; n == 0 && i < CGN_COUNT(usual); i++)
 		CGN_TRY(make_leaf(m, usual[i], err));
 	return CGN_OK;
+}
+
+static void pair_remove(const char *dir, const char *name)
+{
+	char path[PATH_MAX];
+	if (cgn_ok(pki_path(dir, name, ".pem", path, NULL)))
+		(void)unlink(path);
+	if (cgn_ok(pki_path(dir, name, ".key", path, NULL)))
+		(void)unlink(path);
+}
+
+/* Write the CA, if it is new, and the first |*n| certificates; set |*n| to how many were tried. */
+static CGN_RC pairs_write(const struct making *m, bool new_ca, size_t *n, struct cgn_err *err)
+{
+	size_t all = *n;
+	*n = 0;
+	if (new_ca)
+		CGN_TRY(pki_write_pair(m->dir, "ca", &m->ca, err));
+	while (*n < all) {
+		const struct made *leaf = &m->leaves[(*n)++];
+		CGN_TRY(pki_write_pair(m->dir, leaf->name, &leaf->pair, err));
+	}
+	return CGN_OK;
+}
+
+/* Write all, or nothing new: a CA whose certificates could not be written is removed, unless files of its certificates were
+ * there before. */
+static CGN_RC making_write(const struct making *m, bool new_ca, struct cgn_err *err)
+{
+	size_t n = m->n_leaves;
+	cgn_rc rc = pairs_write(m, new_ca, &n, err);
+	if (cgn_ok(rc))
+		return rc;
+	for (size_t i = 0; i + 1 < n; i++) /* The last one failed. */
+		if (m->leaves[i].there)
+			return rc;
+	for (size_t i = 0; i < n; i++)
+		if (!m->leaves[i].there)
+			pair_remove(m->dir, m->leaves[i].name);
+	if (new_ca)
+		pair_remove(m->dir, "ca");
+	return rc;
 }
 
 CGN_RC ctl_pki_bootstrap(const struct ctl_args *a, struct cgn_err *err)
@@ -257,9 +318,12 @@ CGN_RC ctl_pki_bootstrap(const struct ctl_args *a, struct cgn_err *err)
 	CGN_TRY(disk_mkdirs(m.dir, 0700, err));
 	ctl_table_head(&m.table, leaf_row);
 	CGN_TRY(load_authority(a, m.dir, m.days, &m.ca, &made, err));
+	CGN_TRY(make_leaves(a, &m, err));
+	CGN_TRY(making_write(&m, made, err));
 	if (made)
 		CGN_TRY(listed_add(m.dir, "ca", leaf_row, &m.table, err));
-	CGN_TRY(make_leaves(a, &m, err));
+	for (size_t i = 0; i < m.n_leaves; i++)
+		CGN_TRY(listed_add(m.dir, m.leaves[i].name, leaf_row, &m.table, err));
 	return ctl_table_print(&m.table, a->json, err);
 }
 

@@ -71,6 +71,9 @@ void ctl_help_verbs(const struct ctl_program *of, const char *group, struct cgn_
 void ctl_help_verb(const struct ctl_program *of, const struct ctl_verb *v, struct cgn_buf *out);
 bool ctl_in_group(const struct ctl_verb *v, const char *group);
 
+#define CTL_LAB_VERSION \
+	"CGN_CTL_VERSION" /* In the environment of cgn-lab: the version of the cgn-ctl that became it. */
+
 /* A table: header cells, then rows. Printed as aligned columns, or as a JSON array of objects keyed by the
  * lower-case header. On a terminal, text that does not fit into its width is cut and ends with "…"; elsewhere
  * nothing is cut. Cells are foreign text: they are escaped when they are printed. */

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -92,6 +93,23 @@ static void json_has_the_count_and_the_quantiles(void **state)
 	samples_fini(&s);
 }
 
+static void lost_samples_leave_no_mean(void **state)
+{
+	(void)state;
+	struct samples s = {0};
+	struct cgn_buf b = {0};
+	struct json_out o = json_out_to(&b);
+	samples_add(&s, CGN_MSEC);
+	s.ns.bad = true; /* No memory for more. */
+	samples_add(&s, 9 * CGN_MSEC);
+	assert_int_equal(s.lost, 1);
+	assert_true(isnan(samples_mean_ms(&s)) && isnan(samples_ms(&s, 0.5)) && isnan(samples_us(&s, 1)));
+	samples_json(&s, &o);
+	assert_string_equal(cgn_buf_z(&b), "{\"count\":2,\"lost\":1}");
+	cgn_buf_fini(&b);
+	samples_fini(&s);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -99,6 +117,7 @@ int main(void)
 		cmocka_unit_test(any_values_sort_as_qsort_sorts_them),
 		cmocka_unit_test(nothing_is_nothing),
 		cmocka_unit_test(json_has_the_count_and_the_quantiles),
+		cmocka_unit_test(lost_samples_leave_no_mean),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

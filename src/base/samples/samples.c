@@ -75,6 +75,8 @@ static void samples_sort(struct samples *s)
 double samples_ms(struct samples *s, double quantile)
 {
 	size_t n = samples_count(s);
+	if (s->lost > 0)
+		return NAN;
 	if (n == 0)
 		return 0;
 	if (!s->sorted)
@@ -93,6 +95,8 @@ double samples_mean_ms(const struct samples *s)
 {
 	double sum = 0;
 	size_t n = samples_count(s);
+	if (s->lost > 0)
+		return NAN;
 	for (size_t i = 0; i < n; i++)
 		sum += (double)sample_at(s, i);
 	return n > 0 ? sum / (double)n / 1e6 : 0;
@@ -110,15 +114,17 @@ void samples_json(struct samples *s, struct json_out *o)
 		const char *name;
 		double quantile;
 	} rows[] = {{"p50", 0.5}, {"p90", 0.9}, {"p99", 0.99}, {"max", 1}};
-	if (samples_count(s) == 0) {
+	if (samples_count(s) + s->lost == 0) {
 		json_put_null(o);
 		return;
 	}
 	json_open(o, '{');
-	json_key_u64(o, "count", samples_count(s));
-	json_key_f64(o, "mean", samples_mean_ms(s));
-	for (size_t i = 0; i < CGN_COUNT(rows); i++) {
+	json_key_u64(o, "count", samples_count(s) + s->lost);
+	if (s->lost > 0)
+		json_key_u64(o, "lost", s->lost);
+	else
+		json_key_f64(o, "mean", samples_mean_ms(s));
+	for (size_t i = 0; i < CGN_COUNT(rows) && s->lost == 0; i++)
 		json_key_f64(o, rows[i].name, samples_ms(s, rows[i].quantile));
-	}
 	json_close(o, '}');
 }

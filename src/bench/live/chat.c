@@ -391,7 +391,10 @@ static void report_json(struct bench *b, double took, struct cgn_buf *out)
 
 static void report_line(const char *name, struct samples *s, struct cgn_buf *out)
 {
-	if (samples_count(s) > 0)
+	if (s->lost > 0)
+		cgn_buf_fmt(out, "%-26s %" PRIu64 " of %" PRIu64 " were not kept: no mean and percentiles\n",
+			name, s->lost, samples_count(s) + s->lost);
+	else if (samples_count(s) > 0)
 		cgn_buf_fmt(out, "%-26s p50 %9.2f   p90 %9.2f   p99 %9.2f   max %9.2f ms\n", name,
 			samples_ms(s, 0.5), samples_ms(s, 0.9), samples_ms(s, 0.99), samples_ms(s, 1));
 }

@@ -359,7 +359,7 @@ static CGN_RC run_size(struct bench *b, struct cgn_err *err)
 static double mib_per_s(const struct result *r)
 {
 	double ms = samples_mean_ms(&r->took);
-	return ms > 0 ? (double)r->bytes / (1 << 20) / (ms / 1e3) : 0;
+	return ms == 0 ? 0 : (double)r->bytes / (1 << 20) / (ms / 1e3);
 }
 
 static CGN_RC report_json(struct bench *b, struct cgn_err *err)
@@ -392,10 +392,10 @@ static CGN_RC report_table(struct bench *b, struct cgn_err *err)
 		CTL_CELL(&t, "OP", "%s", r->op);
 		CTL_CELL(&t, "BYTES", "%llu", (unsigned long long)r->bytes);
 		CTL_CELL(&t, "COUNT", "%zu", samples_count(&r->took));
-		CTL_CELL(&t, "P50", "%.2f us", samples_us(&r->took, 0.5));
-		CTL_CELL(&t, "P99", "%.2f us", samples_us(&r->took, 0.99));
-		CTL_CELL(&t, "MAX", "%.2f us", samples_us(&r->took, 1));
-		CTL_CELL(&t, "MIB/S", "%.0f", mib_per_s(r));
+		report_put_time(&t, "P50", 2, " us", samples_us(&r->took, 0.5));
+		report_put_time(&t, "P99", 2, " us", samples_us(&r->took, 0.99));
+		report_put_time(&t, "MAX", 2, " us", samples_us(&r->took, 1));
+		report_put_time(&t, "MIB/S", 0, "", mib_per_s(r));
 	}
 	return ctl_table_print(&t, false, err);
 }

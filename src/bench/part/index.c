@@ -340,8 +340,8 @@ static CGN_RC report_table(const struct bench *b, struct cgn_err *err)
 		CTL_CELL(&t, "LONGEST", "%.0f us", r->longest_group_us);
 		CTL_CELL(&t, "BYTES/MEMBERSHIP", "%.1f", r->bytes_per_membership);
 		CTL_CELL(&t, "WORST", "%.1f", r->worst_bytes_per_membership);
-		CTL_CELL(&t, "LOOKUP P50", "%.0f ns", r->lookup_p50_ns);
-		CTL_CELL(&t, "P99", "%.0f ns", r->lookup_p99_ns);
+		report_put_time(&t, "LOOKUP P50", 0, " ns", r->lookup_p50_ns);
+		report_put_time(&t, "P99", 0, " ns", r->lookup_p99_ns);
 		CTL_CELL(&t, "BLOCKS/LOOKUP", "%.1f", r->blocks_per_lookup);
 		CTL_CELL(&t, "KEPT UP", r->kept_up ? "yes" : "no");
 	}

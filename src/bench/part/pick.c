@@ -380,10 +380,10 @@ static CGN_RC report_table(struct bench *b, struct cgn_err *err)
 		CTL_CELL(&t, "DIGESTS", "%.0f", report_share(r->digests[g], r->count[g]));
 		CTL_CELL(&t, "HELD", "%.0f", report_share(r->held[g], r->count[g]));
 		for (size_t p = 0; p < phases_of(b); p++) {
-			CTL_CELL(&t, headers[p], "%.1f us", samples_us(&r->took[g][p], 0.5));
-			CTL_CELL(&t, "P99", "%.1f us", samples_us(&r->took[g][p], 0.99));
+			report_put_time(&t, headers[p], 1, " us", samples_us(&r->took[g][p], 0.5));
+			report_put_time(&t, "P99", 1, " us", samples_us(&r->took[g][p], 0.99));
 		}
-		CTL_CELL(&t, "TOTAL P99.9", "%.1f us", samples_us(&r->took[g][TOTAL], 0.999));
+		report_put_time(&t, "TOTAL P99.9", 1, " us", samples_us(&r->took[g][TOTAL], 0.999));
 	}
 	return ctl_table_print(&t, false, err);
 }

@@ -85,10 +85,10 @@ static void case_row(struct play *b, struct play_case *c, struct ctl_table *t)
 	CTL_CELL(t, "ADDED", "%" PRIu64, r->energy.woken);
 	CTL_CELL(t, "HITS", "%.2f %%", 100 * replay_hit_ratio(r));
 	CTL_CELL(t, "KEPT", c->cfg.scales ? "%.2f %%" : "-", 100 * kept_share(&r->removals));
-	CTL_CELL(t, "TTFT P50", "%.0f ms", samples_ms(&r->ttft, 0.5));
-	CTL_CELL(t, "P90", "%.0f", samples_ms(&r->ttft, 0.9));
-	CTL_CELL(t, "P99", "%.0f", samples_ms(&r->ttft, 0.99));
-	CTL_CELL(t, "ITL P99", "%.1f ms", samples_ms(&r->itl, 0.99));
+	report_put_time(t, "TTFT P50", 0, " ms", samples_ms(&r->ttft, 0.5));
+	report_put_time(t, "P90", 0, "", samples_ms(&r->ttft, 0.9));
+	report_put_time(t, "P99", 0, "", samples_ms(&r->ttft, 0.99));
+	report_put_time(t, "ITL P99", 1, " ms", samples_ms(&r->itl, 0.99));
 	CTL_CELL(t, "IN TIME", "%.2f %%", 100 * ctl_share_within(&r->ttft, (double)b->cfg.scale.ttft * 1e-6));
 	CTL_CELL(t, "DONE", "%" PRIu64, r->done);
 	CTL_CELL(t, "REFUSED", "%" PRIu64, play_refused(r));

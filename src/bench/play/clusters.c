@@ -114,6 +114,8 @@ static CGN_RC row_run(struct rows *rows, unsigned i, const struct federation_tra
 	CGN_TRY(i == ROW_ONE ? row_one_cluster(t, replay, cfg.clusters, &rows->v[i], err)
 			     : federation_run(t, &cfg, &rows->v[i], err));
 	rows->wall_s[i] = report_seconds_since(began);
+	report_say_lost(row_names[i], "to the first token", &rows->v[i].ttft);
+	report_say_lost(row_names[i], "between tokens", &rows->v[i].itl);
 	return CGN_OK;
 }
 
@@ -128,7 +130,7 @@ static double hits_of_one(const struct rows *rows, unsigned i)
 static double ttft_of_one(struct rows *rows, unsigned i, double quantile)
 {
 	double one = samples_ms(&rows->v[ROW_ONE].ttft, quantile);
-	return one > 0 ? samples_ms(&rows->v[i].ttft, quantile) / one : 1;
+	return one == 0 ? 1 : samples_ms(&rows->v[i].ttft, quantile) / one;
 }
 
 static double bytes_per_s(const struct federation_result *r)
@@ -250,10 +252,10 @@ static void table_row(struct rows *rows, unsigned i, struct ctl_table *t)
 	CTL_CELL(t, "MODE", "%s", row_names[i]);
 	CTL_CELL(t, "HITS", "%.2f %%", 100 * report_share(r->cached_blocks, r->prompt_blocks));
 	CTL_CELL(t, "OF ONE", "%.1f %%", 100 * hits_of_one(rows, i));
-	CTL_CELL(t, "TTFT P50", "%.1f ms", samples_ms(&r->ttft, 0.5));
-	CTL_CELL(t, "P90", "%.1f", samples_ms(&r->ttft, 0.9));
-	CTL_CELL(t, "OF ONE", "%.2f", ttft_of_one(rows, i, 0.9));
-	CTL_CELL(t, "P99", "%.1f", samples_ms(&r->ttft, 0.99));
+	report_put_time(t, "TTFT P50", 1, " ms", samples_ms(&r->ttft, 0.5));
+	report_put_time(t, "P90", 1, "", samples_ms(&r->ttft, 0.9));
+	report_put_time(t, "OF ONE", 2, "", ttft_of_one(rows, i, 0.9));
+	report_put_time(t, "P99", 1, "", samples_ms(&r->ttft, 0.99));
 	CTL_CELL(t, "LEFT", "%.1f %%", 100 * report_share(r->left, r->requests));
 	CTL_CELL(t, "CAME BACK", "%" PRIu64, r->bounced + r->returned);
 	CTL_CELL(t, "WRONG", "%.1f %%", 100 * report_share(r->mispredicted, r->predicted));

@@ -94,10 +94,10 @@ static void row_put(struct play *b, struct play_case *c, struct ctl_table *t)
 	CTL_CELL(t, "ENERGY", "%.2f kWh", e->joules / KWH);
 	CTL_CELL(t, "IDLE", "%.1f %%", 100 * e->idle_j / e->joules);
 	CTL_CELL(t, "MOST", "%.0f W", e->most_w);
-	CTL_CELL(t, "TTFT P50", "%.0f ms", samples_ms(&r->ttft, 0.5));
-	CTL_CELL(t, "P99", "%.0f", samples_ms(&r->ttft, 0.99));
-	CTL_CELL(t, "ITL P50", "%.1f ms", samples_ms(&r->itl, 0.5));
-	CTL_CELL(t, "P99", "%.1f", samples_ms(&r->itl, 0.99));
+	report_put_time(t, "TTFT P50", 0, " ms", samples_ms(&r->ttft, 0.5));
+	report_put_time(t, "P99", 0, "", samples_ms(&r->ttft, 0.99));
+	report_put_time(t, "ITL P50", 1, " ms", samples_ms(&r->itl, 0.5));
+	report_put_time(t, "P99", 1, "", samples_ms(&r->itl, 0.99));
 	CTL_CELL(t, "IN TIME", "%.2f %%", 100 * good_share(c));
 	CTL_CELL(t, "HITS", "%.1f %%", 100 * replay_hit_ratio(r));
 	CTL_CELL(t, "AWAKE", "%.1f", e->awake_s / ((double)r->ended / 1e9));

@@ -52,6 +52,13 @@ void play_show(struct play *p, const char *name, struct replay_cfg *cfg)
 	cfg->user = p;
 }
 
+static void lost_say(const struct play_case *c)
+{
+	report_say_lost(c->name, "to the first token", &c->result.ttft);
+	report_say_lost(c->name, "between tokens", &c->result.itl);
+	report_say_lost(c->name, "per token", &c->result.per_token);
+}
+
 CGN_RC play_run(struct play *p, struct cgn_err *err)
 {
 	for (struct play_case *c = p->cases; c < p->cases + p->n_cases; c++) {
@@ -61,6 +68,8 @@ CGN_RC play_run(struct play *p, struct cgn_err *err)
 		c->wall_s = report_seconds_since(began);
 	}
 	ctl_progress_end();
+	for (size_t i = 0; i < p->n_cases; i++)
+		lost_say(&p->cases[i]);
 	return CGN_OK;
 }
 

@@ -74,7 +74,7 @@ static void find_decades(const struct plot_case *cases, size_t n, int *from, int
 static void put_curve(struct cgn_buf *out, struct box b, int from, int to, const struct plot_case *c,
 	const char *stroke)
 {
-	if (samples_count(c->ttft) == 0)
+	if (samples_count(c->ttft) == 0 || c->ttft->lost > 0)
 		return;
 	cgn_buf_fmt(out, "<polyline fill=\"none\" stroke-width=\"2\" stroke=\"%s\" points=\"", stroke);
 	for (int i = 0; i <= POINTS; i++) {

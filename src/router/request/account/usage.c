@@ -16,6 +16,13 @@
 #define DAY_S     86400
 #define READ_MOST 256 /* Days that are remembered to be read. */
 
+/* Days that got rows since the last tick: more than one if the wall clock was set meanwhile, or at midnight. Those beyond the
+ * most are written only when they are the day of a tick. */
+struct usage_days {
+	uint64_t v[DAYS];
+	size_t n;
+};
+
 struct gw_usage {
 	uint32_t tag;
 	pthread_mutex_t lock;
@@ -28,7 +35,8 @@ struct gw_usage {
 	cgn_nsec written_at;
 	uint64_t read[READ_MOST]; /* Days whose files are in |billing|; their order says nothing. */
 	size_t n_read;
-	uint64_t removed; /* Files up to this day were removed. */
+	struct usage_days touched; /* Under |lock|. */
+	uint64_t removed;          /* Files up to this day were removed. */
 };
 
 static uint64_t hour_now(void)
@@ -154,13 +162,54 @@ static void day_turn(struct gw_usage *u, uint64_t day)
 	u->file = day_open(u, day);
 }
 
+static void day_touch(struct usage_days *d, uint64_t day)
+{
+	for (size_t i = 0; i < d->n; i++)
+		if (d->v[i] == day)
+			return;
+	if (d->n < DAYS)
+		d->v[d->n++] = day;
+}
+
+static struct usage_days touched_take(struct gw_usage *u)
+{
+	(void)pthread_mutex_lock(&u->lock);
+	struct usage_days all = u->touched;
+	u->touched.n = 0;
+	(void)pthread_mutex_unlock(&u->lock);
+	return all;
+}
+
+/* Write a day that is not open. Its file is read first, or it would lose what it has. */
+static void day_write(struct gw_usage *u, uint64_t day)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {.n = 0};
+	day_load(u, day);
+	struct statefile *f = day_open(u, day);
+	(void)pthread_mutex_lock(&u->lock);
+	billing_write_day(u->billing, day, &text);
+	(void)pthread_mutex_unlock(&u->lock);
+	statefile_close(&f, &text);
+}
+
+/* Write each day that got rows, but for the day that is open and |closed|, which has been written. */
+static void days_write(struct gw_usage *u, const struct usage_days *touched, uint64_t closed)
+{
+	for (size_t i = 0; i < touched->n; i++)
+		if (touched->v[i] != u->day && touched->v[i] != closed)
+			day_write(u, touched->v[i]);
+}
+
 void gw_usage_tick(struct gw_usage *u)
 {
 	struct cgn_buf text = {.n = 0};
 	cgn_nsec now = cgn_loop_now(u->loop);
 	CGN_LIVE(u, USAGE_TAG);
-	if (u->day != hour_now() / 24)
-		day_turn(u, hour_now() / 24);
+	const struct usage_days touched = touched_take(u);
+	uint64_t day = u->day, today = hour_now() / 24;
+	if (day != today)
+		day_turn(u, today);
+	days_write(u, &touched, day);
 	days_remove(u);
 	if (statefile_is_busy(u->file) || cgn_since(now, u->written_at) < GW_USAGE_EVERY)
 		return;
@@ -174,6 +223,8 @@ void gw_usage_close(struct gw_usage **take)
 	struct gw_usage *u = CGN_TAKE_LIVE(take, USAGE_TAG);
 	if (u == NULL)
 		return;
+	const struct usage_days touched = touched_take(u);
+	days_write(u, &touched, u->day);
 	day_close(u);
 	billing_free(&u->billing);
 	(void)pthread_mutex_destroy(&u->lock);
@@ -186,7 +237,9 @@ void gw_usage_add(struct gw_usage *u, const struct billing_names *names, const s
 {
 	CGN_LIVE(u, USAGE_TAG);
 	(void)pthread_mutex_lock(&u->lock);
-	billing_add(u->billing, hour_now(), names, more);
+	uint64_t hour = hour_now();
+	billing_add(u->billing, hour, names, more);
+	day_touch(&u->touched, hour / 24);
 	(void)pthread_mutex_unlock(&u->lock);
 }
 

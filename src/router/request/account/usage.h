@@ -3,7 +3,7 @@
  * cluster.state_dir: one a day, of the last 32 days. The file of the day is written GW_USAGE_EVERY after a
  * change, off the loop, and at the end: a router that is killed forgets what ended since. Files are deleted
  * by the clock of deletions (router/shared/age), and a wall clock that jumps to another day meets what the day's
- * file has. */
+ * file has. Each day that it passes between two ticks is written. */
 #pragma once
 #include "io/os/loop/loop.h"
 #include "policy/who/billing/billing.h"

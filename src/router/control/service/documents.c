@@ -7,57 +7,66 @@
 #include "router/request/admission/admission.h"
 #include "router/request/calibration/calibration.h"
 
-/* Returns false where |reply| has the answer, or gets it later. |h| and |reply| are those of a GET; NULL: a call
- * of gRPC asks, which is for documents without a query. */
-static bool document_fill(enum proto_document_id id, struct router *r, const struct http_head *h,
-	struct pb_tree *t, void *message, struct svc_admin_reply *reply)
+/* ---- documents of other rooms ---- */
+
+bool router_fill_queues(const struct document_query *q, Cognitora__V1__Queues *to)
 {
-	switch (id) {
-	case PROTO_DOCUMENT_NODES:
-		router_status_fill(r, t, message);
-		break;
-	case PROTO_DOCUMENT_MODELS:
-		router_models_fill(r, t, message);
-		break;
-	case PROTO_DOCUMENT_POLICY:
-		router_policy_fill(r, message);
-		break;
-	case PROTO_DOCUMENT_QUEUE:
-		((Cognitora__V1__Queues *)message)->max_queue = r->published.rules->queue.most;
-		gw_admission_fill(r->shared.admission, t, message);
-		break;
-	case PROTO_DOCUMENT_SCALE:
-		router_scaler_fill(r->scaler, t, message);
-		break;
-	case PROTO_DOCUMENT_PEERS:
-		router_peers_fill(r, t, message);
-		break;
-	case PROTO_DOCUMENT_CASCADES:
-		gw_calibrations_fill(r->shared.calibrations, t, message);
-		break;
-	case PROTO_DOCUMENT_TENANTS:
-		router_tenants_fill(r, t, message);
-		break;
-	case PROTO_DOCUMENT_SESSIONS:
-		return router_sessions_fill(r, h, t, message, reply);
-	case PROTO_DOCUMENT_USAGE:
-		return router_usage_fill(r, h, t, message, reply);
-	case PROTO_DOCUMENT_KEYS:
-		router_keys_fill(r, t, message);
-		break;
-	case PROTO_DOCUMENT_HISTORY:
-		router_history_fill(r, t, message);
-		break;
-	case PROTO_DOCUMENT_INDEX:
-		return router_index_fill(r, h, t, message, reply);
-	case PROTO_DOCUMENT_EXPLAIN:
-		router_admin_explain(r, h, (struct cgn_str){0}, reply);
-		return false;
-	case PROTO_DOCUMENTS:
-		break;
-	}
+	to->max_queue = q->r->published.rules->queue.most;
+	gw_admission_fill(q->r->shared.admission, q->t, to);
 	return true;
 }
+
+bool router_fill_scale_response(const struct document_query *q, Cognitora__V1__ScaleResponse *to)
+{
+	router_scaler_fill(q->r->scaler, q->t, to);
+	return true;
+}
+
+bool router_fill_peers_response(const struct document_query *q, Cognitora__V1__PeersResponse *to)
+{
+	router_peers_fill(q->r, q->t, to);
+	return true;
+}
+
+bool router_fill_cascades_response(const struct document_query *q, Cognitora__V1__CascadesResponse *to)
+{
+	gw_calibrations_fill(q->r->shared.calibrations, q->t, to);
+	return true;
+}
+
+bool router_fill_key_uses(const struct document_query *q, Cognitora__V1__KeyUses *to)
+{
+	router_keys_fill(q->r, q->t, to);
+	return true;
+}
+
+bool router_fill_policy_status(const struct document_query *q, Cognitora__V1__PolicyStatus *to)
+{
+	router_policy_fill(q->r, to);
+	return true;
+}
+
+bool router_fill_history(const struct document_query *q, Cognitora__V1__History *to)
+{
+	router_history_fill(q->r, q->t, to);
+	return true;
+}
+
+/* ---- the table ---- */
+
+#define DOCUMENT(id, path, action, Type, type, select, help)                   \
+	static bool fill_##type(const struct document_query *q, void *message) \
+	{                                                                      \
+		return router_fill_##type(q, message);                         \
+	}
+#include "policy/node/proto/documents.def"
+#undef DOCUMENT
+
+static bool (*const document_fills[PROTO_DOCUMENTS])(const struct document_query *q, void *message) = {
+#define DOCUMENT(id, path, action, Type, type, select, help) fill_##type,
+#include "policy/node/proto/documents.def"
+#undef DOCUMENT
+};
 
 static enum proto_document_id document_find(struct cgn_str path)
 {
@@ -90,7 +99,7 @@ void router_document_get(void *state, const struct http_head *h, struct cgn_str 
 	CGN_ON_EXIT(pb_tree_fini) struct pb_tree t;
 	pb_tree_init(&t, SVC_DOCUMENT_LIMIT);
 	void *message = pb_tree_new(&t, proto_documents[id].type);
-	if (document_fill(id, r, h, &t, message, reply))
+	if (document_fills[id](&(struct document_query){r, h, &t, reply}, message))
 		svc_admin_message(reply, &t, message, proto_documents[id].select);
 }
 
@@ -126,6 +135,6 @@ void router_document_send(struct router_call *k, enum proto_document_id id)
 	CGN_ON_EXIT(pb_tree_fini) struct pb_tree t;
 	pb_tree_init(&t, SVC_DOCUMENT_LIMIT);
 	void *message = pb_tree_new(&t, proto_documents[id].type);
-	(void)document_fill(id, k->r, NULL, &t, message, NULL);
+	(void)document_fills[id](&(struct document_query){.r = k->r, .t = &t}, message);
 	router_document_finish(k, id, &t, message);
 }

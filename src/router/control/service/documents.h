@@ -7,18 +7,20 @@
 #include "policy/node/proto/document.h"
 #include "router/control/service/service_priv.h"
 
-/* Fill a message, which |t| made; a part that |t| has no memory for marks it bad. Texts and messages may be |r|'s. */
-void router_status_fill(struct router *r, struct pb_tree *t,
-	Cognitora__V1__StatusResponse *to); /* status.c */
-void router_models_fill(struct router *r, struct pb_tree *t, Cognitora__V1__ModelList *to);
-void router_tenants_fill(struct router *r, struct pb_tree *t, Cognitora__V1__Tenants *to); /* usage.c */
-/* |h| has the query. Return false where |reply| has the answer. */
-bool router_usage_fill(struct router *r, const struct http_head *h, struct pb_tree *t,
-	Cognitora__V1__Usage *to, struct svc_admin_reply *reply); /* usage.c */
-bool router_index_fill(struct router *r, const struct http_head *h, struct pb_tree *t,
-	Cognitora__V1__Index *to, struct svc_admin_reply *reply); /* index.c */
-bool router_sessions_fill(struct router *r, const struct http_head *h, struct pb_tree *t,
-	Cognitora__V1__Sessions *to, struct svc_admin_reply *reply); /* sessions_query.c */
+/* Who asks for a document. A call of gRPC asks without a query: |h| and |reply| are NULL. */
+struct document_query {
+	struct router *r;
+	const struct http_head *h;
+	struct pb_tree *t;
+	struct svc_admin_reply *reply;
+};
+
+/* router_fill_queues, and so on: fill a message, which |q->t| made; a part that it has no memory for marks it bad. Texts
+ * and messages may be the router's. Return false where |q->reply| has the answer, or gets it later. */
+#define DOCUMENT(id, path, action, Type, type, select, help) \
+	bool router_fill_##type(const struct document_query *q, Cognitora__V1__##Type *to);
+#include "policy/node/proto/documents.def"
+#undef DOCUMENT
 
 /* Check the parameters of a document's query; false: |reply| has the error. */
 bool router_query_check(enum proto_document_id id, const struct http_head *h, struct svc_admin_reply *reply);

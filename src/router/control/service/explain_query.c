@@ -104,7 +104,7 @@ struct explain_wish {
 };
 
 /* Query the records of request |wish->id|, or of the last |wish->last| requests, of a session or all. |done|
- * runs once, never inline, unless router_explain_cancel was called before. Fails with CGN_NOT_FOUND when
+ * runs once, never inline, unless query_cancel was called before. Fails with CGN_NOT_FOUND when
  * nothing is recorded here, CGN_INVALID when the id cannot be one. */
 static CGN_RC query_start(struct router *r, const struct explain_wish *wish,
 	void (*done)(void *user, const struct explain_answer *a), void *user,
@@ -139,7 +139,7 @@ static CGN_RC query_start(struct router *r, const struct explain_wish *wish,
 	return CGN_OK;
 }
 
-void router_explain_cancel(struct router_explain_query **take)
+static void query_cancel(struct router_explain_query **take)
 {
 	struct router_explain_query *q = CGN_TAKE(take);
 	if (q != NULL)
@@ -206,7 +206,7 @@ struct admin_wait {
 static void admin_gone(void *user)
 {
 	struct admin_wait *w = user;
-	router_explain_cancel(&w->q);
+	query_cancel(&w->q);
 	free(w);
 }
 
@@ -281,6 +281,13 @@ void router_admin_explain(void *state, const struct http_head *h, struct cgn_str
 		reply);
 }
 
+bool router_fill_explain_response(const struct document_query *q, Cognitora__V1__ExplainResponse *to)
+{
+	(void)to; /* The workers are asked first. */
+	router_admin_explain(q->r, q->h, (struct cgn_str){0}, q->reply);
+	return false;
+}
+
 /* ---- Control.Explain ---- */
 
 static void call_answer(void *user, const struct explain_answer *a)
@@ -297,6 +304,11 @@ static void call_answer(void *user, const struct explain_answer *a)
 		router_call_finish(k, err.code, err.msg);
 }
 
+static void question_stop(struct router_call *k)
+{
+	query_cancel(&k->question);
+}
+
 void router_explain(struct router_call *k, struct cgn_str message)
 {
 	struct cgn_err err;
@@ -304,6 +316,7 @@ void router_explain(struct router_call *k, struct cgn_str message)
 	cgn_rc rc = pb_unpack(&cognitora__v1__explain_request__descriptor, message, &rq, &err);
 	if (cgn_ok(rc) && rq->id[0] == '\0' && (rq->last == 0 || rq->last > LAST_MOST))
 		rc = CGN_FAIL(&err, INVALID, "ask for an id, or for the last 1 to %d requests", LAST_MOST);
+	k->stop = question_stop;
 	if (cgn_ok(rc))
 		rc = query_start(k->r,
 			&(struct explain_wish){.id = cgn_str_of(rq->id),

@@ -66,13 +66,14 @@ static void node_answer(struct router *r, const struct http_head *h, struct cgn_
 		pb_json_put(&j, cache_new(r, n, t), PB_JSON_PLAIN);
 }
 
-bool router_index_fill(struct router *r, const struct http_head *h, struct pb_tree *t,
-	Cognitora__V1__Index *to, struct svc_admin_reply *reply)
+bool router_fill_index(const struct document_query *q, Cognitora__V1__Index *to)
 {
-	struct cgn_str node = http_query_get(h->path, "node");
+	struct router *r = q->r;
+	struct pb_tree *t = q->t;
+	struct cgn_str node = http_query_get(q->h->path, "node");
 	struct kvindex_stats s;
 	if (node.n > 0) {
-		node_answer(r, h, node, t, reply);
+		node_answer(r, q->h, node, t, q->reply);
 		return false;
 	}
 	kvindex_stats(r->shared.choice.index, &s);

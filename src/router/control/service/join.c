@@ -40,15 +40,22 @@ struct router_join {
 	struct identity_uri uri; /* Borrowed from |wants|. */
 };
 
-void router_join_free(struct router_join **take)
+/* Free what the call was asked for, unless the state backend works on it. */
+static void join_stop(struct router_call *k)
 {
-	struct router_join *j = CGN_TAKE(take);
+	struct router_join *j = k->pending ? NULL : CGN_TAKE(&k->join);
 	if (j == NULL)
 		return;
 	if (j->message != NULL && j->message->secret.data != NULL)
 		crypto_wipe(j->message->secret.data, j->message->secret.len);
 	pb_free(&j->message);
 	free(j);
+}
+
+static void join_start(struct router_call *k)
+{
+	k->join = CGN_NEW(struct router_join);
+	k->stop = join_stop;
 }
 
 static int64_t unix_now(void)
@@ -173,7 +180,7 @@ static CGN_RC invite_start(struct router_call *k, struct cgn_str message, struct
 	if (k->r->ports.join == NULL)
 		return CGN_FAIL(err, UNSUPPORTED,
 			"this router cannot sign certificates: set security.ca_key_file, or invite at the router that has it");
-	k->join = CGN_NEW(struct router_join);
+	join_start(k);
 	CGN_TRY(invite_read(rq, &k->join->invite, err));
 	CGN_TRY(invite_may(k, err));
 	return invite_put(k, err);
@@ -396,7 +403,7 @@ static void join_claimed(void *user, const struct cgn_err *err)
 static void join_handle(struct router_call *k, struct cgn_str message)
 {
 	struct cgn_err err = {.code = CGN_FINE};
-	k->join = CGN_NEW(struct router_join);
+	join_start(k);
 	cgn_rc rc = join_read(k, message, &err);
 	if (cgn_ok(rc)) {
 		join_go(k, &err);

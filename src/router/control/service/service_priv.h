@@ -4,7 +4,14 @@
 #include "base/pb/pb.h"
 #include "router/control/service/service.h"
 
-struct router_explain_query; /* explain_query.c */
+struct router_explain_query; /* nodes.c */
+void router_announce(struct router_call *k, struct cgn_str message);
+void router_leave(struct router_call *k, struct cgn_str message);
+void router_cordon(struct router_call *k, struct cgn_str message);
+void router_uncordon(struct router_call *k, struct cgn_str message);
+void router_drain(struct router_call *k, struct cgn_str message);
+
+/* explain_query.c */
 
 #define ROUTER_CALL_TAG 0x645e4c01U
 
@@ -17,6 +24,8 @@ struct router_call {
 	struct router *r;
 	struct grpc_call *c; /* NULL: closed. */
 	void (*act)(struct router_call *k, struct cgn_str message);
+	/* End what goes on for the call. Called when the peer has gone, and before the call is freed; NULL: nothing goes on. */
+	void (*stop)(struct router_call *k);
 	bool asked;   /* The one request message has arrived. */
 	bool pending; /* The state backend has not answered yet. */
 	char *node_id;
@@ -32,6 +41,10 @@ struct router_call {
 	struct cgn_timer poll;
 };
 
+/* call.c */
+/* Make the call's object; |act| gets its one message. */
+void router_call_new(struct grpc_call *c, struct router *r,
+	void (*act)(struct router_call *, struct cgn_str));
 /* May the caller do |action| with |object|? CGN_FORBIDDEN says why not; CGN_CANCELLED: the caller has left. */
 CGN_RC router_call_may(struct router_call *k, enum identity_action action, const char *object,
 	struct cgn_err *err);
@@ -44,9 +57,15 @@ void router_order_note(const struct router_call *k, const char *action, const ch
 /* Free the call if it is closed and not |pending|. */
 void router_call_release(struct router_call *k);
 
+/* nodes.c */
+void router_announce(struct router_call *k, struct cgn_str message);
+void router_leave(struct router_call *k, struct cgn_str message);
+void router_cordon(struct router_call *k, struct cgn_str message);
+void router_uncordon(struct router_call *k, struct cgn_str message);
+void router_drain(struct router_call *k, struct cgn_str message);
+
 /* explain_query.c */
 void router_explain(struct router_call *k, struct cgn_str message);
-void router_explain_cancel(struct router_explain_query **take); /* Safe on NULL. */
 void router_admin_explain(void *state, const struct http_head *h, struct cgn_str body,
 	struct svc_admin_reply *reply);
 
@@ -61,10 +80,6 @@ void router_change_model(struct router_call *k, struct cgn_str message);
 
 /* join.c */
 void router_invite(struct router_call *k, struct cgn_str message);
-void router_join_free(struct router_join **take);
-/* Make the call's object; |act| gets its one message. */
-void router_call_new(struct grpc_call *c, struct router *r,
-	void (*act)(struct router_call *, struct cgn_str));
 
 /* orders.c: POST /nodes/ID/cordon and /uncordon, for the page. */
 void router_admin_order(void *state, const struct http_head *h, struct cgn_str body,

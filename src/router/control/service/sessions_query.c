@@ -62,16 +62,17 @@ static void query_read(struct cgn_str path, struct names *names, struct session_
 		q->sort = session_sort_find(sort);
 }
 
-bool router_sessions_fill(struct router *r, const struct http_head *h, struct pb_tree *t,
-	Cognitora__V1__Sessions *to, struct svc_admin_reply *reply)
+bool router_fill_sessions(const struct document_query *d, Cognitora__V1__Sessions *to)
 {
+	struct router *r = d->r;
 	struct session_query q = {.state = SESSION_STATES, .most = SESSIONS_PAGE, .kv = kv_find, .user = r};
 	struct names names;
 	if (r->shared.sessions == NULL) {
-		svc_admin_error(reply, 404, "no_record", "sessions are not kept here: router.sessions is 0");
+		svc_admin_error(d->reply, 404, "no_record",
+			"sessions are not kept here: router.sessions is 0");
 		return false;
 	}
-	query_read(h->path, &names, &q);
-	gw_sessions_fill(r->shared.sessions, &q, cgn_loop_now(r->loop), t, to);
+	query_read(d->h->path, &names, &q);
+	gw_sessions_fill(r->shared.sessions, &q, cgn_loop_now(r->loop), d->t, to);
 	return true;
 }

@@ -146,9 +146,10 @@ static void listed_fill(void *user, struct cgn_str name)
 	model_fill(l->r, name, l->t, PB_ADD(l->t, l->to, models, model_status));
 }
 
-void router_models_fill(struct router *r, struct pb_tree *t, Cognitora__V1__ModelList *to)
+bool router_fill_model_list(const struct document_query *q, Cognitora__V1__ModelList *to)
 {
-	router_models_each(r, listed_fill, &(struct model_listing){r, t, to});
+	router_models_each(q->r, listed_fill, &(struct model_listing){q->r, q->t, to});
+	return true;
 }
 
 /* ---- the router ---- */
@@ -184,8 +185,10 @@ static void warnings_fill(struct router *r, struct pb_tree *t, Cognitora__V1__St
 	to->not_isolated = pb_tree_text(t, cgn_str_of(cgn_buf_z(&leaky)));
 }
 
-void router_status_fill(struct router *r, struct pb_tree *t, Cognitora__V1__StatusResponse *to)
+bool router_fill_status_response(const struct document_query *q, Cognitora__V1__StatusResponse *to)
 {
+	struct router *r = q->r;
+	struct pb_tree *t = q->t;
 	to->cluster = r->cluster_name;
 	to->router_version = pb_text(CGN_VERSION);
 	to->state_backend = pb_text(r->members.backend);
@@ -201,4 +204,5 @@ void router_status_fill(struct router *r, struct pb_tree *t, Cognitora__V1__Stat
 	router_pools_fill(r, t, to);
 	nodes_fill(r, t, to);
 	models_fill(r, t, to);
+	return true;
 }

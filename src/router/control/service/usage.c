@@ -36,27 +36,26 @@ static bool query_get(const struct http_head *h, struct billing_query *q, bool *
 	return true;
 }
 
-bool router_usage_fill(struct router *r, const struct http_head *h, struct pb_tree *t,
-	Cognitora__V1__Usage *to, struct svc_admin_reply *reply)
+bool router_fill_usage(const struct document_query *d, Cognitora__V1__Usage *to)
 {
 	CGN_ON_EXIT(billing_report_free) struct billing_report *report = NULL;
 	uint64_t now = cgn_clock_wall_ms() / 1000 / HOUR_S;
 	struct billing_query q = {now - now % 24, now + 1, BILLING_BY_TENANT, BILLING_STEP_ALL,
-		r->published.rules->price.currency};
+		d->r->published.rules->price.currency};
 	struct cgn_err err;
 	bool csv = false;
-	if (!query_get(h, &q, &csv, reply))
+	if (!query_get(d->h, &q, &csv, d->reply))
 		return false;
-	if (!cgn_ok(gw_usage_report(r->shared.usage, &q, &report, &err))) {
-		svc_admin_error(reply, err.code == CGN_TOO_LARGE ? 400 : 503, "no_report", err.msg);
+	if (!cgn_ok(gw_usage_report(d->r->shared.usage, &q, &report, &err))) {
+		svc_admin_error(d->reply, err.code == CGN_TOO_LARGE ? 400 : 503, "no_report", err.msg);
 		return false;
 	}
 	if (!csv) {
-		billing_report_fill(report, t, to);
+		billing_report_fill(report, d->t, to);
 		return true;
 	}
-	reply->content_type = "text/csv; charset=utf-8";
-	billing_report_csv(report, &reply->body);
+	d->reply->content_type = "text/csv; charset=utf-8";
+	billing_report_csv(report, &d->reply->body);
 	return false;
 }
 
@@ -108,11 +107,13 @@ static void tenant_fill(struct router *r, const struct gw_tenant *tenant, struct
 		budget_fill(&tenant->budgets.v[i], &a, t, PB_ADD(t, to, budgets, tenant_budget));
 }
 
-void router_tenants_fill(struct router *r, struct pb_tree *t, Cognitora__V1__Tenants *to)
+bool router_fill_tenants(const struct document_query *q, Cognitora__V1__Tenants *to)
 {
+	struct router *r = q->r;
 	const struct gw_rules *rules = r->published.rules;
 	to->currency = pb_text(rules->price.currency);
 	to->shared = r->store.set;
 	for (size_t i = 0; i < rules->n_tenants; i++)
-		tenant_fill(r, &rules->tenants[i], t, PB_ADD(t, to, tenants, tenant));
+		tenant_fill(r, &rules->tenants[i], q->t, PB_ADD(q->t, to, tenants, tenant));
+	return true;
 }

@@ -64,14 +64,14 @@ static void world_close(struct world *w)
 	disk_folder_remove(w->dir);
 }
 
-static void spend(struct world *w, uint64_t day, uint64_t requests)
+static void spend_on(struct world *w, uint64_t day, uint64_t requests)
 {
 	const struct billing_names names = {CGN_STR("acme"), CGN_STR("k"), CGN_STR("m")};
 	today = day;
 	gw_usage_add(w->usage, &names, &(struct billing_amounts){.requests = requests});
 }
 
-/* Return what a report says of the day. */
+/* Return the requests of the day in a report. */
 static uint64_t spent_on(struct world *w, uint64_t day)
 {
 	const struct billing_query q = {day * 24, (day + 1) * 24, BILLING_BY_ALL, BILLING_STEP_ALL, "USD"};
@@ -108,7 +108,7 @@ static void each_day_that_the_clock_passes_is_written(void **state)
 	struct world w;
 	world_open(&w);
 	for (uint64_t i = 0; i < 4; i++)
-		spend(&w, FIRST + i, i + 1);
+		spend_on(&w, FIRST + i, i + 1);
 	gw_usage_tick(w.usage);
 	restart_on(&w, FIRST + 3);
 	assert_spent(&w, (uint64_t[]){1, 2, 3, 4}, 4);
@@ -120,9 +120,9 @@ static void the_end_writes_them_too(void **state)
 	(void)state;
 	struct world w;
 	world_open(&w);
-	spend(&w, FIRST + 2, 7);
-	spend(&w, FIRST + 1, 5);
-	spend(&w, FIRST, 3);
+	spend_on(&w, FIRST + 2, 7);
+	spend_on(&w, FIRST + 1, 5);
+	spend_on(&w, FIRST, 3);
 	restart_on(&w, FIRST + 2);
 	assert_spent(&w, (uint64_t[]){3, 5, 7}, 3);
 	world_close(&w);
@@ -134,12 +134,12 @@ static void a_day_between_keeps_what_its_file_has(void **state)
 	struct world w;
 	world_open(&w);
 	restart_on(&w, FIRST + 50); /* The file of day 51 is not read: it is far from the days that follow. */
-	spend(&w, FIRST + 51, 10);
+	spend_on(&w, FIRST + 51, 10);
 	gw_usage_tick(w.usage);
 	restart_on(&w, FIRST);
-	spend(&w, FIRST, 1);
-	spend(&w, FIRST + 51, 2);
-	spend(&w, FIRST + 1, 3);
+	spend_on(&w, FIRST, 1);
+	spend_on(&w, FIRST + 51, 2);
+	spend_on(&w, FIRST + 1, 3);
 	gw_usage_tick(w.usage);
 	restart_on(&w, FIRST + 51);
 	assert_int_equal(spent_on(&w, FIRST + 51), 12);

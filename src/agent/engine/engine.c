@@ -257,14 +257,6 @@ void engine_wait_over(struct engine *e)
 	engine_step(e, SUPERVISE_START);
 }
 
-void engine_stop(struct engine *e)
-{
-	CGN_LIVE(e, ENGINE_TAG);
-	engineview_probe_cancel(&e->view);
-	e->process.waits = false;
-	engine_step(e, SUPERVISE_STOP);
-}
-
 void engine_close(struct engine *e)
 {
 	if (e->tag == 0)
@@ -286,12 +278,6 @@ void engine_close(struct engine *e)
 	e->tag = 0;
 }
 
-bool engine_is_ready(const struct engine *e)
-{
-	return e->process.sup.state == SUPERVISE_READY && e->view.models.known &&
-		engineview_is_named(&e->view) && !engine_rest_sleeps(e);
-}
-
 bool engine_needs_no_agent(const struct engine *e)
 {
 	return engine_is_ready(e) && !e->ondemand.on && !e->door.url.tls && e->door.url.base[0] == '\0' &&
@@ -304,11 +290,6 @@ void engine_direct_told(struct engine *e, uint32_t n, bool heard)
 	share_peak_note(&e->requests.peak, e->requests.inflight + n);
 	if (heard)
 		engineview_worked(&e->view);
-}
-
-bool engine_is_stopped(const struct engine *e)
-{
-	return e->process.sup.state == SUPERVISE_STOPPED;
 }
 
 /* ---- /engines ---- */

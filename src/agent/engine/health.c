@@ -1,16 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/engine/engine.h"
 
-void engine_trouble_set(struct engine *e, const char *what)
-{
-	const char *ended = e->process.ended;
-	char text[sizeof e->health.trouble];
-	/* In a crash loop, how the last process ended says more than how the next one starts. */
-	bool both = what[0] != '\0' && ended[0] != '\0' && strcmp(what, ended) != 0;
-	(void)snprintf(text, sizeof text, both ? "%.180s; before: %s" : "%s", what, ended);
-	engine_text_keep(e->health.trouble, sizeof e->health.trouble, cgn_str_of(text));
-}
-
 /* A managed engine that is being started is silent by nature; it has engine.start_failed, and a timeout. */
 static void trouble_log(struct engine *e)
 {

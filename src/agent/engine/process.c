@@ -323,3 +323,11 @@ void engine_process_close(struct engine *e)
 	proc_free(&e->process.proc);
 	engine_output_close(e);
 }
+
+void engine_stop(struct engine *e)
+{
+	CGN_LIVE(e, ENGINE_TAG);
+	engineview_probe_cancel(&e->view);
+	e->process.waits = false;
+	engine_step(e, SUPERVISE_STOP);
+}

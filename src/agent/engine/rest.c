@@ -67,11 +67,6 @@ bool engine_rest_hides(const struct engine *e)
 	return r->state != REST_RUNS || (rests && r->why[0] == '\0');
 }
 
-bool engine_rest_sleeps(const struct engine *e)
-{
-	return e->rest.state == REST_ASLEEP || e->rest.state == REST_UNKNOWN;
-}
-
 const char *engine_rest_text(const struct engine *e)
 {
 	const struct engine_rest *r = &e->rest;

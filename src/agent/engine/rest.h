@@ -37,7 +37,5 @@ void engine_rest_unit_done(struct engine *e, bool starts, const char *why);
 void engine_rest_close(struct engine *e);
 /* True if routers shall send nothing there: it rests, or is about to. */
 bool engine_rest_hides(const struct engine *e);
-/* True if the engine cannot answer: it sleeps, or may sleep. */
-bool engine_rest_sleeps(const struct engine *e);
 /* Return how far it is for the node's description; "": it runs. Static. */
 const char *engine_rest_text(const struct engine *e);

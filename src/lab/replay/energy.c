@@ -285,7 +285,6 @@ void energy_second(struct replay *r)
 	scale_second(r);
 	for (uint32_t i = 0; i < r->cfg->nodes; i++)
 		node_publish(r, &r->nodes[i]);
-	waiting_serve(r);
 }
 
 void energy_sum_up(struct replay *r)

@@ -296,6 +296,12 @@ cgn_nsec replay_next_at(const struct replay *r)
 	return time_min(at, arrival_at(r));
 }
 
+static void on_second(struct replay *r)
+{
+	energy_second(r);
+	waiting_serve(r); /* Nodes may have woken. */
+}
+
 /* Events at the same instant run in this order: readings of power, engine steps, arrivals of KV, arrivals of reports, load
  * reports, new requests. */
 void replay_turn(struct replay *r)
@@ -306,7 +312,7 @@ void replay_turn(struct replay *r)
 		replay_idle_until(r, came_at(r, r->next));
 	const cgn_nsec now = r->now = replay_next_at(r);
 	if (r->next_second == now)
-		energy_second(r);
+		on_second(r);
 	else if (r->n_wakes > 0 && r->wakes[0].at == now)
 		on_step(r);
 	else if (pools_next(r) == now)

@@ -16,16 +16,6 @@ static int64_t unix_now(void)
 	return (int64_t)(cgn_clock_wall_ms() / 1000);
 }
 
-void certs_drop(struct work_certs *c)
-{
-	free(c->plan);
-	pki_pair_fini(&c->ca);
-	cgn_buf_fini(&c->bundle);
-	cgn_buf_fini(&c->crl);
-	cgn_buf_fini(&c->note);
-	*c = (struct work_certs){.plan = NULL};
-}
-
 /* End with a condition that names the error; the work is tried again. */
 static void certs_fail(struct work *w, const char *reason, const char *message)
 {

@@ -1,43 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* control: the queue of resources, and who works on which. */
+/* control: takes resources from the queue, begins the work on them, and looks at them again when they are due. */
 #include <stdlib.h>
 
-#include "base/log/log.h"
 #include "operator/control/control_priv.h"
-
-#define RETRY_FIRST CGN_SEC
-#define RETRY_LAST  (60 * CGN_SEC)
-#define DUE_MOST    86400 /* Seconds: clocks may be set. */
-#define RETRY_SOON  (200 * CGN_MSEC)
-
-bool control_heard(const struct control *c)
-{
-	for (size_t k = 0; k < DESIRED_KINDS; k++)
-		if (!c->sources[k].heard)
-			return false;
-	return true;
-}
 
 static bool control_rests(const struct control *c)
 {
 	return control_heard(c) && c->n_queued == 0 && c->n_working == 0;
-}
-
-void control_wake(struct control *c)
-{
-	metric_set(METRIC_ONE(c->telemetry, OP_QUEUE), (double)c->n_queued);
-	cgn_loop_defer(c->loop, &c->turn);
-}
-
-void control_queue(struct control *c, struct item *i)
-{
-	if (i->queued)
-		return;
-	i->queued = true;
-	i->retry_at = 0;
-	cgn_list_push(&c->queue, &i->queue);
-	c->n_queued++;
-	control_wake(c);
 }
 
 static struct work *work_free(struct control *c)
@@ -66,6 +35,34 @@ static struct item *queue_take(struct control *c, cgn_nsec now, cgn_nsec *next)
 		return i;
 	}
 	return NULL;
+}
+
+/* Begin to reconcile; ends with work_over. */
+static void work_begin(struct work *w, struct item *resource)
+{
+	struct json_val object;
+	const char *slash = strchr(resource->key, '/');
+	w->resource = resource;
+	metric_add(w->c->reconciles, 1);
+	(void)cgn_str_copyz(w->space, sizeof w->space,
+		(struct cgn_str){resource->key, (size_t)(slash - resource->key)});
+	(void)cgn_str_copyz(w->name, sizeof w->name, cgn_str_of(slash + 1));
+	if (!cgn_ok(json_parse((struct cgn_str){resource->text, resource->bytes}, &object, NULL, &w->err))) {
+		work_over(w);
+		return;
+	}
+	w->err.code = CGN_FINE;
+	(void)cgn_str_copyz(w->uid, sizeof w->uid, k8s_meta(object, "uid"));
+	if (resource_is_deleting(object)) {
+		if (finalizer_is_set(object))
+			deletion_begin(w);
+		else /* Kubernetes deletes what it owned. */
+			work_over(w);
+	} else if (resource->kind == DESIRED_CLUSTER) {
+		certs_begin(w);
+	} else {
+		work_objects(w);
+	}
 }
 
 static void control_turn(struct cgn_hook *h)
@@ -123,46 +120,6 @@ static void on_due(struct cgn_timer *t)
 	item_each(c, due_look, &s);
 	if (s.next != UINT64_MAX)
 		cgn_timer_set(t, s.next - s.now);
-}
-
-/* Look at the certificates again when the first one is due. */
-static void due_set(struct control *c, struct item *i, int64_t look_at)
-{
-	int64_t now = (int64_t)(cgn_clock_wall_ms() / 1000), left = look_at - now;
-	left = left < 1 ? 1 : left > DUE_MOST ? DUE_MOST : left;
-	i->due = cgn_loop_now(c->loop) + (cgn_nsec)left * CGN_SEC;
-	cgn_timer_set(&c->due, 0);
-}
-
-void work_over(struct work *w)
-{
-	struct control *c = w->c;
-	struct item *i = w->resource;
-	bool failed = w->failed, soon = w->soon;
-	if (w->certs.look_at != 0)
-		due_set(c, i, w->certs.look_at);
-	if (failed)
-		cgn_log(WARN, "operator.reconcile_failed", F_STR("kind", desired_kinds[i->kind].kind),
-			F_STR("resource", i->key), F_STR("why", w->err.msg));
-	work_drop(w);
-	i->working = false;
-	c->n_working--;
-	if (i->text == NULL) { /* The resource was deleted meanwhile. */
-		item_drop(c, i);
-	} else if (failed) {
-		metric_add(c->failures, 1);
-		struct cgn_backoff b = {.first = RETRY_FIRST, .last = RETRY_LAST, .failures = i->failures};
-		cgn_nsec delay = cgn_backoff_next(&b);
-		i->failures = b.failures;
-		control_queue(c, i);
-		i->retry_at = cgn_loop_now(c->loop) + delay;
-	} else if (soon) {
-		control_queue(c, i);
-		i->retry_at = cgn_loop_now(c->loop) + RETRY_SOON;
-	} else {
-		i->failures = 0;
-	}
-	control_wake(c);
 }
 
 void control_fill(const struct control *c, struct pb_tree *t, Cognitora__V1__OperatorWork *to)

@@ -127,30 +127,33 @@ bool item_key(struct json_val object, char out[CONTROL_KEY]);
  * their spec. */
 int64_t item_generation(enum desired_kind kind, struct json_val object);
 
-/* ---- control.c ---- */
+/* ---- work.c ---- */
 void control_queue(struct control *c, struct item *i);
 void control_wake(struct control *c);
 bool control_heard(const struct control *c); /* Every list was read. */
+void work_drop(struct work *w);              /* Free its members. */
+void work_over(struct work *w);              /* The resource is done, or is tried again. */
+
+/* ---- links.c ---- */
+void path_put(enum desired_kind kind, const char *space, const char *name, struct cgn_buf *b);
+/* Is it an object of the resource, by its label and by the owner that manages it? Only such objects are deleted. */
+bool item_is_held(const struct item *i, const struct work *w);
+/* Find spec.cascade of a ModelPool; false: it has none, or |i| is not a ModelPool. */
+bool pool_cascade(const struct item *i, struct json_val *out);
+/* Find the InferenceCluster of a ModelPool or RoutingPolicy. */
+CGN_RC work_cluster(struct control *c, const struct item *resource, struct json_val object, struct item **out,
+	struct cgn_err *err);
 
 /* ---- watch.c ---- */
 CGN_RC control_watch(struct control *c, struct cgn_err *err);
 
 /* ---- reconcile.c ---- */
-/* Begin to reconcile; ends with work_over. */
-void work_begin(struct work *w, struct item *resource);
-void work_drop(struct work *w); /* Free its members. */
-void work_over(struct work *w); /* control.c: the resource is done, or is tried again. */
-void path_put(enum desired_kind kind, const char *space, const char *name, struct cgn_buf *b);
-
-/* Is it an object of the resource, by its label and by the owner that manages it? Only such objects are deleted. */
-bool item_is_held(const struct item *i, const struct work *w);
 /* Make the objects and apply them, behind what the set has already. */
 void work_objects(struct work *w);
 
 /* ---- certs.c ---- */
 /* Put the certificates of a cluster into the set, make those that are due, and go on with work_objects; or lead to status_write. */
 void certs_begin(struct work *w);
-void certs_drop(struct work_certs *c);
 /* Note for an event with the reason |made| that |secret| was made, and why. */
 void certs_note(struct work *w, const char *made, const char *secret, const char *why);
 
@@ -166,11 +169,6 @@ void item_tls_drop(struct item *i);
 /* Read data of a Secret; members that are missing are empty. The texts are NUL-terminated. */
 void secret_read(struct json_val object, struct item_tls *out);
 void item_tls_fini(struct item_tls *t);
-/* Find spec.cascade of a ModelPool; false: it has none, or |i| is not a ModelPool. */
-bool pool_cascade(const struct item *i, struct json_val *out);
-/* Find the InferenceCluster of a ModelPool or RoutingPolicy. */
-CGN_RC work_cluster(struct control *c, const struct item *resource, struct json_val object, struct item **out,
-	struct cgn_err *err);
 
 /* ---- deletion.c ---- */
 bool resource_is_deleting(struct json_val object);

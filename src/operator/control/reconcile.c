@@ -1,69 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* reconcile: make the objects that a resource stands for, apply those that differ from their last applied
  * state, and delete those that it no longer stands for. */
-#include <stdlib.h>
-
-#include "base/log/log.h"
 #include "operator/control/control_priv.h"
 
-void path_put(enum desired_kind kind, const char *space, const char *name, struct cgn_buf *b)
-{
-	const struct desired_kind_row *row = &desired_kinds[kind];
-	cgn_buf_fmt(b, strchr(row->api, '/') != NULL ? "/apis/%s" : "/api/%s", row->api);
-	if (space != NULL)
-		cgn_buf_fmt(b, "/namespaces/%s", space);
-	cgn_buf_fmt(b, "/%s", row->plural);
-	if (name != NULL)
-		cgn_buf_fmt(b, "/%s", name);
-}
-
-/* ---- the cluster of a pool or policy ---- */
-
-struct cluster_search {
-	struct control *c;
-	const char *space; /* With its slash. */
-	struct item *only, *first;
-	size_t n;
-};
-
-static void cluster_count(void *arg, struct item *i)
-{
-	struct cluster_search *s = arg;
-	if (i->kind != DESIRED_CLUSTER || i->text == NULL || strncmp(i->key, s->space, strlen(s->space)) != 0)
-		return;
-	s->only = i;
-	s->n++;
-}
-
-CGN_RC work_cluster(struct control *c, const struct item *resource, struct json_val object, struct item **out,
-	struct cgn_err *err)
-{
-	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf name = {.n = 0};
-	char key[CONTROL_KEY], space[CONTROL_KEY];
-	struct cluster_search s = {.c = c, .space = space};
-	(void)snprintf(space, sizeof space, "%.*s", (int)strcspn(resource->key, "/") + 1, resource->key);
-	desired_text(object, "cluster", NULL, "", &name);
-	if (name.n > 0) {
-		int n = snprintf(key, sizeof key, "%s%s", space, cgn_buf_z(&name));
-		s.only = n > 0 && (size_t)n < sizeof key ? item_find(c, DESIRED_CLUSTER, key) : NULL;
-		if (s.only != NULL && s.only->text != NULL) {
-			*out = s.only;
-			return CGN_OK;
-		}
-		return CGN_FAIL(err, NOT_FOUND,
-			"there is no InferenceCluster \"%.60s\" in this namespace (spec.cluster)",
-			cgn_buf_z(&name));
-	}
-	item_each(c, cluster_count, &s);
-	if (s.n == 1) {
-		*out = s.only;
-		return CGN_OK;
-	}
-	return s.n == 0
-		? CGN_FAIL(err, NOT_FOUND, "there is no InferenceCluster in this namespace")
-		: CGN_FAIL(err, CONFLICT,
-			  "there are %zu InferenceClusters in this namespace: name one in spec.cluster", s.n);
-}
+/* ---- the policy of a cluster ---- */
 
 struct policy_search {
 	struct control *c;
@@ -96,14 +36,6 @@ struct cascade_search {
 	struct json_val pools[DESIRED_CASCADES];
 	size_t n;
 };
-
-bool pool_cascade(const struct item *i, struct json_val *out)
-{
-	struct json_val object;
-	return i->kind == DESIRED_POOL && i->text != NULL &&
-		cgn_ok(json_parse((struct cgn_str){i->text, i->bytes}, &object, NULL, NULL)) &&
-		desired_spec(object, "cascade", NULL, out);
-}
 
 static void cascade_look(void *arg, struct item *i)
 {
@@ -194,12 +126,6 @@ static bool object_stands(struct work *w, const struct item *i)
 {
 	struct sha256 body = crypto_sha256(desired_body(&w->set, &w->set.objects[w->at]));
 	return i->applied && !i->dirty && memcmp(body.b, i->body.b, sizeof body.b) == 0;
-}
-
-bool item_is_held(const struct item *i, const struct work *w)
-{
-	return i->owner_kind == w->resource->kind && strcmp(i->owner, w->resource->key) == 0 &&
-		strcmp(i->holder, w->uid) == 0;
 }
 
 static bool object_apply(struct work *w, struct item *i)
@@ -402,41 +328,4 @@ void work_objects(struct work *w)
 		pods_end(w);
 	else
 		status_write(w);
-}
-
-void work_drop(struct work *w)
-{
-	struct control *c = w->c;
-	k8s_call_drop(&w->call);
-	desired_set_fini(&w->set);
-	cgn_buf_fini(&w->body);
-	certs_drop(&w->certs);
-	*w = (struct work){.c = c};
-}
-
-void work_begin(struct work *w, struct item *resource)
-{
-	struct json_val object;
-	const char *slash = strchr(resource->key, '/');
-	w->resource = resource;
-	metric_add(w->c->reconciles, 1);
-	(void)cgn_str_copyz(w->space, sizeof w->space,
-		(struct cgn_str){resource->key, (size_t)(slash - resource->key)});
-	(void)cgn_str_copyz(w->name, sizeof w->name, cgn_str_of(slash + 1));
-	if (!cgn_ok(json_parse((struct cgn_str){resource->text, resource->bytes}, &object, NULL, &w->err))) {
-		work_over(w);
-		return;
-	}
-	w->err.code = CGN_FINE;
-	(void)cgn_str_copyz(w->uid, sizeof w->uid, k8s_meta(object, "uid"));
-	if (resource_is_deleting(object)) {
-		if (finalizer_is_set(object))
-			deletion_begin(w);
-		else /* Kubernetes deletes what it owned. */
-			work_over(w);
-	} else if (resource->kind == DESIRED_CLUSTER) {
-		certs_begin(w);
-	} else {
-		work_objects(w);
-	}
 }

@@ -22,6 +22,8 @@ int net_wire_fd(const struct net_wire *w);
 void net_wire_close(struct net_wire **take, bool reset);
 
 /* ---- queue.c: bytes that the socket did not take yet ---- */
+struct iovec net_iov(const void *p, size_t n);
+
 struct net_chunk;
 struct net_queue {
 	struct net_chunk *head, *tail;
@@ -36,9 +38,6 @@ bool net_queue_add(struct net_queue *q, const void *p, size_t n); /* Returns fal
  * cases. */
 int net_queue_send(struct net_queue *q, int fd, size_t *sent);
 void net_queue_fini(struct net_queue *q);
-
-/* ---- parts.c ---- */
-struct iovec net_iov(const void *p, size_t n);
 
 /* ---- conn.c ---- */
 enum net_state {

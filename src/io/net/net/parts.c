@@ -2,15 +2,6 @@
 /* parts: write bytes of which some are lent. TLS encrypts them at once, so that nothing stays lent. */
 #include "net_priv.h"
 
-struct iovec net_iov(const void *p, size_t n)
-{
-	union {
-		const void *in;
-		void *out;
-	} base = {p}; /* struct iovec has no const pointer. */
-	return (struct iovec){base.out, n};
-}
-
 /* |n| bytes of the part are with the kernel, or will never be sent. */
 static void part_done(const struct net_part *part, size_t n)
 {

@@ -19,6 +19,15 @@ struct net_chunk {
 	uint8_t data[];
 };
 
+struct iovec net_iov(const void *p, size_t n)
+{
+	union {
+		const void *in;
+		void *out;
+	} base = {p}; /* struct iovec has no const pointer. */
+	return (struct iovec){base.out, n};
+}
+
 static struct net_chunk *chunk_add(struct net_queue *q, size_t cap)
 {
 	struct net_chunk *k = malloc(sizeof(*k) + cap);

@@ -81,7 +81,8 @@ static void name_count(void *arg, struct cgn_str name, bool is_alias)
 bool gw_reply_unheard(struct gw_req *r)
 {
 	size_t n = 0;
-	if (r->w->view->heard || gw_reply_any_served(r->w->view)) /* The list may be empty for this caller alone. */
+	if (r->w->view->heard ||
+		gw_reply_any_served(r->w->view)) /* The list may be empty for this caller alone. */
 		return false;
 	gw_reply_names(r, name_count, &n);
 	if (n == 0)

@@ -47,7 +47,7 @@ CGN_RC router_call_may(struct router_call *k, enum identity_action action, const
 	return access_check(svc_access(k->r->svc), &who, action, cgn_str_of(object), err);
 }
 
-/* End what the call's method keeps going for it. */
+/* End all that a method has begun for the call. */
 static void call_stop(struct router_call *k)
 {
 	if (k->stop != NULL)

@@ -7,7 +7,7 @@
 #include "policy/node/proto/document.h"
 #include "router/control/service/service_priv.h"
 
-/* Who asks for a document. A call of gRPC asks without a query: |h| and |reply| are NULL. */
+/* A question for a document. A call of gRPC has no query: |h| and |reply| are NULL. */
 struct document_query {
 	struct router *r;
 	const struct http_head *h;

@@ -40,7 +40,7 @@ struct router_join {
 	struct identity_uri uri; /* Borrowed from |wants|. */
 };
 
-/* Free what the call was asked for, unless the state backend works on it. */
+/* Free the request to join, or for an invite, unless the state backend works on it. */
 static void join_stop(struct router_call *k)
 {
 	struct router_join *j = k->pending ? NULL : CGN_TAKE(&k->join);

@@ -24,7 +24,7 @@ struct router_call {
 	struct router *r;
 	struct grpc_call *c; /* NULL: closed. */
 	void (*act)(struct router_call *k, struct cgn_str message);
-	/* End what goes on for the call. Called when the peer has gone, and before the call is freed; NULL: nothing goes on. */
+	/* End all that the method has begun. Called when the peer has gone, and before the call is freed; NULL: it has begun nothing. */
 	void (*stop)(struct router_call *k);
 	bool asked;   /* The one request message has arrived. */
 	bool pending; /* The state backend has not answered yet. */

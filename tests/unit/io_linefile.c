@@ -145,16 +145,27 @@ static unsigned descriptors_open(void)
 	return n;
 }
 
-/* Write the line "|i|" with 40 bytes, and wait until it is in the file. */
+static bool is_last(const char *line)
+{
+	size_t n = strlen(line);
+	off_t size = size_of(path);
+	char last[64] = "";
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return false;
+	ssize_t got = pread(fd, last, n, size - (off_t)n);
+	close(fd);
+	return got == (ssize_t)n && strcmp(last, line) == 0;
+}
+
+/* Write the line "|i|" with 40 bytes, and wait until it is in the file. The file that is begun for it is empty at first. */
 static void line_write(struct linefile *f, unsigned i)
 {
 	char line[41];
 	(void)snprintf(line, sizeof line, "%-39u\n", i);
-	off_t before = size_of(path);
 	linefile_add(f, cgn_str_of(line));
-	for (unsigned k = 0; k < 10000 && size_of(path) == before; k++)
+	for (unsigned k = 0; k < 10000 && !is_last(line); k++)
 		(void)usleep(1000);
-	(void)usleep(1000);
 }
 
 static void assert_lines(const char *at, unsigned first, unsigned n)

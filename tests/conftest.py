@@ -67,7 +67,7 @@ def pytest_configure(config):
     for line in ("threads: worth running under ThreadSanitizer, many threads of a program meet",
                  "plain: foreign programs or a plain program's memory are looked at: the case runs in the plain build only",
                  "both: the case does less with a sanitizer, so it runs in both builds",
-                 "slow: the case is not in the sample of scripts/test quick"):
+                 "slow: the case takes long (10 s): it begins before the others, and is not in the sample of scripts/test quick"):
         config.addinivalue_line("markers", line)
     if not hasattr(config, "workerinput") and not config.option.collectonly:
         config.pluginmanager.register(Outcome(config.option), "outcome")
@@ -84,7 +84,27 @@ def pytest_collection_modifyitems(config, items):
         keep = sample(items) if suite == "sample" else [item for item in items if SUITES[suite](item)]
         chosen = set(map(id, keep))
         config.hook.pytest_deselected(items=[item for item in items if id(item) not in chosen])
-        items[:] = keep
+        items[:] = sorted(keep, key=lambda item: not marked(item, "slow"))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Give a worker the next case when it has nearly done the last one, and the cases of a file with a fixture of its own
+    together. xdist's own scheduler hands out long rows: at the end one worker has long cases to do, the others none."""
+    if config.getoption("suite") is None or config.getvalue("dist") != "load":
+        return None
+    from xdist.scheduler import LoadScopeScheduling
+
+    class InTurn(LoadScopeScheduling):
+        def _split_scope(self, case):
+            path = case.split("::")[0]
+            return path if has_fixture(config.rootpath / path) else case
+    return InTurn(config, log)
+
+
+@functools.cache
+def has_fixture(path):
+    return 'scope="module"' in path.read_text()
 
 
 def unrun(item):

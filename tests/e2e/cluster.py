@@ -9,6 +9,7 @@
 """
 import contextlib
 import fcntl
+import functools
 import http.client
 import json
 import os
@@ -36,6 +37,7 @@ def _first_port(share):
     return PORTS_FROM + 2000 * (share // 2) + PORTS_EACH * (share % 2)
 
 
+@functools.cache
 def _take_ports():
     """Take a share of the ports for the life of this process, and return its first port: several test runs work
     beside each other. A lock on a file says that a share is taken; the kernel lifts it at the end."""
@@ -54,7 +56,6 @@ def _take_ports():
     raise RuntimeError(f"all {PORT_SHARES} shares of ports are taken: {folder}; wait until other test runs have ended")
 
 
-_ports_from, _ports_lock = _take_ports()
 _ports_given = random.Random().randrange(PORTS_EACH)
 
 
@@ -66,10 +67,11 @@ def scaled(n, sanitized=None):
 def free_port(several=1):
     """Return a free port that this process has not returned for a long time, or the first of |several| in a row."""
     global _ports_given
+    begin, _ = _take_ports()
     while True:
-        first = _ports_from + _ports_given % PORTS_EACH
+        first = begin + _ports_given % PORTS_EACH
         _ports_given += several
-        if first + several <= _ports_from + PORTS_EACH and all(_is_free(port) for port in range(first, first + several)):
+        if first + several <= begin + PORTS_EACH and all(_is_free(port) for port in range(first, first + several)):
             return first
 
 

@@ -80,6 +80,7 @@ class Aborter:
         s.reset() if reset else s.close()
 
 
+@pytest.mark.slow
 @pytest.mark.both
 @pytest.mark.threads
 def test_ten_thousand_aborts_leak_nothing(cluster):

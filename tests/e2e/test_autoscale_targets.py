@@ -100,6 +100,7 @@ def test_a_target_that_fails_is_told_and_asked_again(cluster, tmp_path):
     assert scaler(cluster)["models"][0]["coming"] == 0 and scaler(cluster)["models"][0]["wake_seconds"] < 7  # measured
 
 
+@pytest.mark.slow
 def test_a_program_removes_a_node_when_its_streams_have_ended(cluster, tmp_path):
     orders = tmp_path / "orders"
     run = [script(tmp_path, f'env | grep ^CGN_SCALE_ >{orders}.new; echo "$1" >>{orders}.new; mv {orders}.new {orders}\n'), "--group=gpu"]

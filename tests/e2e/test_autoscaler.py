@@ -123,6 +123,7 @@ def test_settings_that_cannot_be_are_refused(cluster, settings, says):
     assert done.returncode == 3 and says in done.stderr + done.stdout
 
 
+@pytest.mark.slow
 def test_prefill_and_decode_go_and_come_together(cluster):
     """A request that waits wakes one node of each role; a stream on the decode node keeps the prefill node, which has nothing to do."""
     cluster.router({"router.autoscaler": {**QUICK, "min_replicas": 0, "idle": "1s"}, "router.disagg": {"enabled": True},

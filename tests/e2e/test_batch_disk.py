@@ -55,6 +55,7 @@ def test_a_full_disk_refuses_and_takes_again(cluster, tmpfs):  # noqa: F811
     each_line_is_there_once(c, made.json())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("killed", [False, True])
 def test_a_journal_that_cannot_be_written_holds_its_batch(cluster, tmpfs, killed):  # noqa: F811
     c = cluster
@@ -126,6 +127,7 @@ def shim(tmp_path, monkeypatch):
     monkeypatch.undo()
 
 
+@pytest.mark.slow
 @pytest.mark.plain
 def test_input_output_errors_and_kills(cluster, shim):
     """Writes, syncs and cuts of the journal fail now and then, and the router is killed between them."""

@@ -21,6 +21,7 @@ def asked(c):
     return c.metric("cgn_batch_lines_total") + c.metric("cgn_batch_lines_asked")
 
 
+@pytest.mark.slow
 def test_a_batch_waits_for_its_hours(cluster):
     c = cluster
     start(c, {"hours": [hours(3, 4), hours(12, 13)]}, auth=False)

@@ -283,6 +283,7 @@ def test_the_gate_is_calibrated_by_asking_twice(pair):
     assert shown[0].split()[:3] == ["SMALL", "LARGE", "STATE"] and shown[1].split()[:4] == ["small", "large", "holds", "52"]
 
 
+@pytest.mark.slow
 def test_drift_switches_the_small_model_off_and_on_again(pair):
     c = learned(pair)
     learn(c, 50, lambda i: EASY, "easy")  # they pass
@@ -385,6 +386,7 @@ def test_what_was_learned_with_other_settings_or_of_other_models_is_forgotten(pa
     assert ask(c.admin_port, "GET", "/cascades").json()["pairs"] == []
 
 
+@pytest.mark.slow
 def test_what_was_learned_of_another_engine_is_forgotten(pair):
     c = learned(pair)
     until(lambda: kept(c).count("engine ") == 2, lambda: kept(c))

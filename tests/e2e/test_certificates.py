@@ -126,6 +126,7 @@ def test_one_name_stands_in_the_certificates_of_all_nodes(cluster, pki, name, se
         assert cluster.states().get("a") != "ready"
 
 
+@pytest.mark.slow
 def test_replaced_files_are_followed_without_a_signal(cluster, pki):
     """security.follow_files: pairs that fit count; a broken one changes nothing, and is read once."""
     mine = {**security(pki, "agent"), "require_mtls": True, "follow_files": True}

@@ -128,6 +128,7 @@ def resident(process):
         return int(next(row for row in f if row.startswith("VmRSS")).split()[1]) * 1024
 
 
+@pytest.mark.slow
 @pytest.mark.both
 def test_bombs_are_refused_at_the_bound_of_plain_bodies(engine):
     c = engine

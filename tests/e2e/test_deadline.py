@@ -44,6 +44,7 @@ def test_a_configured_objective_does_not_forbid_long_prompts(cluster):
     assert cluster.ask("POST", "/v1/chat/completions", prompt(8000)).status == 200
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("header", [{"X-Cgn-Deadline-Ms": "1500"}, None], ids=["header", "ttft_slo"])
 def test_what_can_be_met_later_says_when(cluster, header):
     taught(cluster, **({} if header else {"ttft_slo": "1500ms"}))
@@ -60,6 +61,7 @@ def test_what_can_be_met_later_says_when(cluster, header):
     assert cluster.ask("POST", "/v1/chat/completions", prompt(200), header).status == 200
 
 
+@pytest.mark.slow
 def test_a_retry_after_the_told_time_succeeds(cluster):
     """No other request comes meanwhile, so the announced time is enough."""
     taught(cluster)

@@ -187,6 +187,7 @@ def one_round(c, gpu, logged_before):
         time.sleep(0.2)
 
 
+@pytest.mark.slow
 @pytest.mark.both
 def test_joules_of_requests_add_up_to_the_counter(world):
     """The shares of all requests are what the node's counter counted while they ran."""
@@ -391,6 +392,7 @@ def parked(c):
     return {p["node"]: p["state"] for m in listed.get("models", []) for p in m["places"]}
 
 
+@pytest.mark.slow
 def test_nodes_that_are_not_needed_are_parked_and_woken(world, tmp_path):
     """With little load one of three nodes stays; with more they wake; a node that is lost is replaced by one, however long that one takes; what an
     operator put to sleep stays asleep; off wakes all of ours. The router has another name for the model."""

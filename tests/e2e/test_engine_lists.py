@@ -63,6 +63,7 @@ def test_thousands_of_models_are_served_and_the_rest_is_said(cluster, engines):
     assert cluster.metric("cgn_requests_total", page, model="other", code="200") >= 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mib", [2, 17])  # longer than a check reads, and than is read of a list
 def test_a_list_that_is_too_long_takes_no_engine_out(cluster, engines, mib):
     e = engines("big", {"m": {}})
@@ -151,6 +152,7 @@ def test_an_idle_engine_falls_asleep_and_stays_ready(cluster, engines):
     assert len(cluster.router_process.events("engine.unready")) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("agent", [False, True])
 @pytest.mark.parametrize("none", [[], None])
 def test_an_engine_whose_list_became_empty_serves_nothing(cluster, engines, agent, none):

@@ -101,6 +101,7 @@ def test_a_library_that_lacks_functions_gives_what_it_has(fake, start, script):
     assert metric(a, "memory_bytes", more=',kind="used"') == 4294967296 and metric(a, "power_watts") is None
 
 
+@pytest.mark.slow
 @pytest.mark.threads
 def test_a_gpu_that_is_lost_is_said_and_not_shown_any_more(fake, start, script):
     a = start(adopted(fake()), agent_toml=library())

@@ -75,6 +75,7 @@ def argv(layout, program, *args, state=None, **env):
     return [*box, *config["config"]["Entrypoint"], *args]
 
 
+@pytest.mark.slow
 def test_the_same_release_gives_the_same_images(layout):
     one, two = ((layout / name / "index.json").read_text() for name in ("one", "two"))
     assert one == two and len(json.loads(one)["manifests"]) == len(PROGRAMS)

@@ -180,6 +180,7 @@ def test_ten_thousand_connections(store):
     until(lambda: store.process.descriptors() < 200, "all of them are closed")
 
 
+@pytest.mark.slow
 @pytest.mark.both
 def test_a_watcher_that_does_not_read_is_ended(store):
     h2 = H2(store.port)

@@ -179,6 +179,7 @@ def test_a_bit_flips_in_memory_while_it_is_sent(world, other):
 
 # ---- large values, several at once ----
 
+@pytest.mark.slow
 @pytest.mark.both
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP], ids=["is killed", "is stopped"])
 @pytest.mark.parametrize("other", [True, False], ids=["another has them", "nobody else has them"])

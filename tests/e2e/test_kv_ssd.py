@@ -337,6 +337,7 @@ def test_a_full_disk(tmp_path, tmpfs):
         assert s("GET", "again") in (value(1, 300000),)
 
 
+@pytest.mark.slow
 def test_a_disk_is_full_for_a_while(tmp_path, tmpfs):
     """The values are served from RAM meanwhile, and counted; they are written when there is room again,
     without a restart."""

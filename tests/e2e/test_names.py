@@ -64,6 +64,7 @@ def place(tmp_path):
         yield p
 
 
+@pytest.mark.slow
 def test_an_engine_node_follows_its_name(place):
     place.engine_at(ONE, "old", "--decode-ms", "20", "--max-tokens-default", "2000")
     two = place.engine_at(TWO, "new", "--time-scale", "0")

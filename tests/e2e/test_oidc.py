@@ -180,6 +180,7 @@ def test_nothing_of_a_token_is_written(world):
         assert part not in logs
 
 
+@pytest.mark.slow
 def test_a_new_key_is_fetched_when_a_token_needs_it(world):
     before = len(world.issuer.asked)
     fresh = world.issuer.key("ES256", "turned-over")

@@ -117,6 +117,7 @@ def nodes(r):
     return {n["node"]: n["state"] for n in json.loads(done.stdout)} if done.returncode == 0 else {}
 
 
+@pytest.mark.slow
 def test_a_rack_comes_up_changes_and_goes(rack, engine):
     r = rack("a", "b", "c")
     three(r, engine)
@@ -174,6 +175,7 @@ def one(r, more="", names=("a",)):
     r.write(text + more)
 
 
+@pytest.mark.slow
 def test_a_host_that_is_down_is_named_and_nothing_begins(rack):
     r = rack("a", "b")
     one(r, names=("a", "b"))
@@ -190,6 +192,7 @@ def test_a_host_that_is_down_is_named_and_nothing_begins(rack):
     assert done.returncode == 1 and "has no host x" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_failed_unit_stops_and_the_next_run_goes_on(rack):
     r = rack("a", "b")
     one(r, names=("a", "b"))
@@ -224,6 +227,7 @@ def test_files_that_were_changed_are_kept(rack):
     assert left - set(r["a"].own) == {"etc/cognitora/cognitora.toml"}
 
 
+@pytest.mark.slow
 def test_a_role_that_a_host_has_no_more_is_removed(rack):
     r = rack("a", "b")
     one(r, names=("a", "b"))
@@ -239,6 +243,7 @@ def test_a_role_that_a_host_has_no_more_is_removed(rack):
     assert units(r["b"]) == {"cgn-agent"} and not list(r["b"].tree.rglob("*metrics*.service")) and "restart cgn-agent" not in str(told(r))
 
 
+@pytest.mark.slow
 def test_programs_of_a_package_are_left_as_they_are(rack):
     r = rack("a")
     one(r)

@@ -60,6 +60,7 @@ def kept(r, host):
     return etcdctl(r, host, "get", "mine", "--print-value-only").strip() == "kept"
 
 
+@pytest.mark.slow
 def test_members_join_and_leave_one_at_a_time(rack, engine):  # noqa: F811
     r = rack("a", "b", "c", "d")
     up(r, engine, "a")
@@ -109,6 +110,7 @@ def test_a_member_whose_disk_was_replaced_joins_again(rack, engine):  # noqa: F8
     assert members(r, "c") == ["a", "b", "c"] and kept(r, "c")
 
 
+@pytest.mark.slow
 def test_a_member_that_does_not_start_harms_nobody(rack, engine):  # noqa: F811
     r = rack("a", "b", "c")
     up(r, engine, "a")
@@ -123,6 +125,7 @@ def test_a_member_that_does_not_start_harms_nobody(rack, engine):  # noqa: F811
     assert members(r, "c") == ["a", "b", "c"] and kept(r, "c")
 
 
+@pytest.mark.slow
 def test_without_a_majority_no_member_joins(rack, engine):  # noqa: F811
     r = rack("a", "b", "c", "d")
     up(r, engine, "abc")

@@ -108,6 +108,7 @@ source <(cgn-ctl completion bash)
 """  # what an operator types in the folder of the source tree
 
 
+@pytest.mark.slow
 def test_an_operators_commands_work_as_typed(recipe):
     assert recipe.up().returncode == 0
     release = recipe.tree / "build/release"

@@ -157,6 +157,7 @@ def test_weights_that_are_not_there(tmp_path):
         r.close()
 
 
+@pytest.mark.slow
 def test_etcd_is_started_reused_and_missed(tmp_path):
     """As with a fleet: the driver starts an etcd of its own, leaves one alone that it found, and says so when there is none."""
     r = Recipe(tmp_path, "quickstart/sim/etcd")

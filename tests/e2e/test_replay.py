@@ -80,6 +80,7 @@ def promised(trace, times):
         assert kv["imbalance"] < 1.25
 
 
+@pytest.mark.slow
 def test_what_was_promised_of_kv_holds(service):
     promised(service, 2.5)
 
@@ -239,6 +240,7 @@ def live(cluster_of, folder, trace, policy):
         return json.loads(fine("bench", "chat", "--url", f"http://127.0.0.1:{c.http_port}", "--trace", trace, "--speed", "10", "--ignore-eos", "-o", "json"))
 
 
+@pytest.mark.slow
 def test_a_replay_ranks_as_real_programs_do(tmp_path):
     from cluster import Cluster
     trace = tmp_path / "agents.jsonl"

@@ -117,6 +117,7 @@ def test_a_paused_router_takes_no_peer_for_silent(several):
     assert not one.process.events("router.agent_silent")
 
 
+@pytest.mark.slow
 def test_three_routers_spread_load_as_one_does(several):
     several.static_nodes("abcdef", "--prefill-tokens-per-s", "4000", "--decode-ms", "15")
     routers = several.routers(3)

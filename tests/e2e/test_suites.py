@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """How scripts/test judges cases that fail, in a tree with cases of its own."""
 import os
+import re
 import shutil
 import subprocess
+import sys
 
 import pytest
 
@@ -62,6 +64,7 @@ def test_a_crash_or_a_report_is_never_forgiven(judged, text):
     assert "last: 0 passed, 1 failed\n" in said and "unsteady" not in said and runs == {"it": 1}, said
 
 
+@pytest.mark.slow
 def test_many_unsteady_cases_count_as_failed(judged):
     said, _ = judged('@pytest.mark.parametrize("n", range(4))\ndef test_late(n):\n    assert runs(f"late{n}") > 1\n')
     assert said.count("unsteady: ") == 4 and "more than 3 unsteady cases count as failed" in said and "last: 0 passed, 4 failed\n" in said, said
@@ -86,6 +89,35 @@ def test_a_run_shows_how_far_it_is(judged):
     wait = 'while not pathlib.Path(os.environ["RUNS"], "told").exists():\n        time.sleep(0.01)\n'
     said, _ = judged(f"def test_a():\n    pass\ndef test_b():\n    {wait}", until="    e2e 1 of 2, 0 failed, ")
     assert "last: 2 passed, 0 failed\n" in said, said
+
+
+def test_slow_cases_begin_first_and_a_fixture_of_a_file_is_made_once(tmp_path):
+    (tmp_path / "tests").mkdir()
+    shutil.copy2(ROOT / "tests/conftest.py", tmp_path / "tests")
+    note = "import pytest\ndef note(what):\n    with open(%r, 'a') as f:\n        f.write(what + ' ')\n" % str(tmp_path / "order")
+    (tmp_path / "tests/test_a.py").write_text(
+        note + "@pytest.fixture(scope='module')\ndef world():\n    note('world')\n".replace("'", '"') +
+        "@pytest.mark.parametrize('n', range(6))\ndef test_it(world, n):\n    note('a')\n")
+    (tmp_path / "tests/test_b.py").write_text(
+        note + "@pytest.mark.parametrize('n', range(6))\ndef test_it(n):\n    note('b')\n@pytest.mark.slow\ndef test_slow():\n    note('slow')\n")
+    done = subprocess.run([sys.executable, "-m", "pytest", "-q", "-n", "2", "--suite", "asan", "tests"], cwd=tmp_path, capture_output=True, text=True)
+    order = (tmp_path / "order").read_text().split()
+    assert done.returncode == 0 and "13 passed" in done.stdout, done.stdout
+    assert order.index("slow") < 3 and order.count("world") == 1 and len(order) == 14, order
+
+
+def test_a_target_is_fuzzed_for_its_seconds_of_processor_time(tmp_path):
+    """A target that sleeps has no processor time, and goes on; libFuzzer ends at SIGUSR1."""
+    for name in ("scripts/_lib.sh", "scripts/fuzz"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        shutil.copy2(ROOT / name, tmp_path / name)
+    target = tmp_path / "build/fuzz/fuzz_it"
+    target.parent.mkdir(parents=True)
+    target.write_text("#!/bin/bash\ntrap 'echo stat::number_of_executed_units: $n; exit 0' USR1\nsleep 1.5\nwhile :; do n=$((n + 1)); done\n")
+    target.chmod(0o755)
+    done = subprocess.run(["bash", "scripts/fuzz", "--one", "it", "1"], cwd=tmp_path, capture_output=True, text=True)
+    said = re.fullmatch(r"ok   it \((\d+) inputs\)\n", done.stdout)
+    assert said and int(said[1]) > 1000, done
 
 
 def test_fuzz_targets_are_built_without_being_run(tmp_path):

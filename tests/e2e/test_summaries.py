@@ -288,6 +288,7 @@ def second_router(world, name):
     return port
 
 
+@pytest.mark.slow
 def test_routers_that_answer_in_turn_tell_changes_all_the_same(world):
     """Each router has sets and generations of its own; what balances the load between them sends each question to the next one."""
     tap = world.begin("b", tap="b")
@@ -342,6 +343,7 @@ def test_an_answer_that_is_no_summary_is_refused_and_the_peer_is_judged_as_befor
     assert world.c["a"].metric("cgn_federation_predictions_total", peer="b") == 0
 
 
+@pytest.mark.slow
 def test_a_peer_that_lies_is_demoted(world):
     """The set that the peer tells is an old one: its engine has lost what it names."""
     tap = world.begin("b", "c", tap="b")

@@ -32,7 +32,6 @@ environment() { # SUITE: set the build, the interpreter and the variables of its
 	export CGN_BUILD=$ROOT/$BUILD
 }
 pytests() { # SUITE PYTEST-ARG...: run the cases. Those that failed without a crash or a sanitizer's report wait in the array soft
-	# A case mostly waits for programs to start and end: on four cores more than four run at once.
 	local suite=$1 word rest before=$((ok + bad + waiting))
 	shift
 	environment "$suite"

@@ -148,7 +148,8 @@ static void life_goes_on(struct cgn_timer *t)
 	} else if (life.q->method == NULL && life.drains == 0) {
 		(void)raise(SIGTERM);
 	} else if (life.drains > 0 && life.ending == INTERRUPTED) {
-		(void)raise(++life.further <= 3 ? SIGTERM : SIGINT);
+		if (life.further < 4) /* The last one may take a while to end it. */
+			(void)raise(++life.further <= 3 ? SIGTERM : SIGINT);
 	} else if (life.q->method == NULL && life.drains > 0 && life.ending == DRAINED) {
 		svc_drained(life.svc);
 	}

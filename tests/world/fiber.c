@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* fiber: stacks and the switch between them. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <sys/mman.h>
+
+#include "world_priv.h"
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/common_interface_defs.h>
+#endif
+
+#define STACK_BYTES ((size_t)512 << 10)
+#define GUARD_BYTES ((size_t)4096)
+
+/* Store the stack pointer of the caller in |*from|, with the registers that a function keeps on its stack, and go on
+ * where |to| was stored. */
+void fiber_switch(void **from, void *to);
+#if defined(__x86_64__)
+__asm__(".text\n.globl fiber_switch\n.type fiber_switch,@function\nfiber_switch:\n"
+	"push %rbp\npush %rbx\npush %r12\npush %r13\npush %r14\npush %r15\n"
+	"mov %rsp,(%rdi)\nmov %rsi,%rsp\n"
+	"pop %r15\npop %r14\npop %r13\npop %r12\npop %rbx\npop %rbp\nret\n"
+	".size fiber_switch,.-fiber_switch\n");
+#define SAVED_WORDS 6
+#elif defined(__aarch64__)
+__asm__(".text\n.globl fiber_switch\n.type fiber_switch,@function\nfiber_switch:\n"
+	"sub sp,sp,#160\n"
+	"stp x19,x20,[sp]\nstp x21,x22,[sp,#16]\nstp x23,x24,[sp,#32]\nstp x25,x26,[sp,#48]\nstp x27,x28,[sp,#64]\n"
+	"stp x29,x30,[sp,#80]\nstp d8,d9,[sp,#96]\nstp d10,d11,[sp,#112]\nstp d12,d13,[sp,#128]\nstp d14,d15,[sp,#144]\n"
+	"mov x9,sp\nstr x9,[x0]\nmov sp,x1\n"
+	"ldp x19,x20,[sp]\nldp x21,x22,[sp,#16]\nldp x23,x24,[sp,#32]\nldp x25,x26,[sp,#48]\nldp x27,x28,[sp,#64]\n"
+	"ldp x29,x30,[sp,#80]\nldp d8,d9,[sp,#96]\nldp d10,d11,[sp,#112]\nldp d12,d13,[sp,#128]\nldp d14,d15,[sp,#144]\n"
+	"add sp,sp,#160\nret\n.size fiber_switch,.-fiber_switch\n");
+#define SAVED_WORDS 20
+#define RETURN_WORD 11 /* x30 */
+#else
+#error "fiber_switch: no code for this processor"
+#endif
+
+static void *scheduler_sp;
+#if defined(__SANITIZE_ADDRESS__)
+static void *scheduler_fake;
+static const void *scheduler_bottom;
+static size_t scheduler_size;
+#endif
+
+/* ---- stacks: kept for the next fiber ---- */
+
+static uint8_t *spare[256];
+static size_t n_spare;
+
+static uint8_t *stack_new(void)
+{
+	if (n_spare > 0)
+		return spare[--n_spare];
+	uint8_t *p = mmap(NULL, STACK_BYTES + GUARD_BYTES, PROT_READ | PROT_WRITE,
+		MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (p == MAP_FAILED || mprotect(p, GUARD_BYTES, PROT_NONE) != 0)
+		world_fail("no memory for the stack of a fiber");
+	return p;
+}
+
+static void stack_free(uint8_t *p)
+{
+	if (n_spare < CGN_COUNT(spare))
+		spare[n_spare++] = p;
+	else
+		(void)munmap(p, STACK_BYTES + GUARD_BYTES);
+}
+
+/* ---- life ---- */
+
+static void fiber_main(void)
+{
+	struct fiber *f = world.current;
+#if defined(__SANITIZE_ADDRESS__)
+	__sanitizer_finish_switch_fiber(NULL, &scheduler_bottom, &scheduler_size);
+#endif
+	f->result = f->run(f->arg);
+	f->state = FIBER_DEAD;
+	if (f->joiner != NULL)
+		fiber_wake(f->joiner);
+	fiber_leave();
+	world_fail("a fiber that has ended runs");
+}
+
+struct fiber *fiber_new(struct world_proc *p, void *(*run)(void *), void *arg)
+{
+	struct fiber *f = CGN_NEW(struct fiber);
+	*f = (struct fiber){.proc = p, .run = run, .arg = arg, .id = ++world.n_fibers, .stack = stack_new()};
+	uintptr_t *top = (uintptr_t *)(void *)(f->stack + GUARD_BYTES + STACK_BYTES - 64);
+#if defined(__x86_64__)
+	*--top = 0; /* The return address of fiber_main, which keeps the stack aligned as the ABI asks */
+	*--top = (uintptr_t)fiber_main;
+	top -= SAVED_WORDS;
+	memset(top, 0, SAVED_WORDS * sizeof *top);
+#else
+	top -= SAVED_WORDS;
+	memset(top, 0, SAVED_WORDS * sizeof *top);
+	top[RETURN_WORD] = (uintptr_t)fiber_main;
+#endif
+	f->sp = top;
+	f->state = FIBER_WAITS;
+	cgn_list_init(&f->link);
+	cgn_list_init(&f->park);
+	cgn_list_push(&p->fibers, &f->sibling);
+	p->n_fibers++;
+	fiber_wake(f);
+	return f;
+}
+
+void fiber_free(struct fiber *f)
+{
+	if (f->state == FIBER_READY)
+		world.n_ready--;
+	cgn_list_drop(&f->link);
+	cgn_list_drop(&f->park);
+	cgn_list_drop(&f->sibling);
+	f->proc->n_fibers--;
+	stack_free(f->stack);
+	f->state = FIBER_DEAD; /* The record stays: a timeout may still name it */
+}
+
+/* ---- switching ---- */
+
+void fiber_enter(struct fiber *f)
+{
+	world.current = f;
+	f->state = FIBER_RUNS;
+	errno = f->saved_errno;
+#if defined(__SANITIZE_ADDRESS__)
+	__sanitizer_start_switch_fiber(&scheduler_fake, f->stack + GUARD_BYTES, STACK_BYTES);
+#endif
+	fiber_switch(&scheduler_sp, f->sp);
+#if defined(__SANITIZE_ADDRESS__)
+	__sanitizer_finish_switch_fiber(scheduler_fake, NULL, NULL);
+#endif
+	world.current = NULL;
+}
+
+void fiber_leave(void)
+{
+	struct fiber *f = world.current;
+	f->saved_errno = errno;
+#if defined(__SANITIZE_ADDRESS__)
+	__sanitizer_start_switch_fiber(f->state == FIBER_DEAD ? NULL : &f->fake_stack, scheduler_bottom, scheduler_size);
+#endif
+	fiber_switch(&f->sp, scheduler_sp);
+#if defined(__SANITIZE_ADDRESS__)
+	__sanitizer_finish_switch_fiber(f->fake_stack, &scheduler_bottom, &scheduler_size);
+#endif
+}
+
+static void on_timeout(void *arg, uint64_t waits)
+{
+	struct fiber *f = arg;
+	if (f->state != FIBER_WAITS || f->waits != waits)
+		return;
+	f->timed_out = true;
+	fiber_wake(f);
+}
+
+bool fiber_wait(uint64_t until)
+{
+	struct fiber *f = world.current;
+	f->waits++;
+	f->timed_out = false;
+	f->state = FIBER_WAITS;
+	if (until != UINT64_MAX)
+		event_at(until, on_timeout, f, f->waits);
+	fiber_leave();
+	return !f->timed_out;
+}
+
+void fiber_wake(struct fiber *f)
+{
+	if (f->state != FIBER_WAITS)
+		return;
+	f->state = FIBER_READY;
+	cgn_list_push(&world.ready, &f->link);
+	world.n_ready++;
+}
+
+void fiber_yield(void)
+{
+	struct fiber *f = world.current;
+	f->state = FIBER_WAITS;
+	fiber_wake(f);
+	fiber_leave();
+}

@@ -73,7 +73,7 @@ static void story(void *arg)
 
 int main(int argc, char **argv)
 {
-	world_tells = argc > 2;
+	world_tells = world_logs = argc > 2;
 	world_begin(argc > 1 ? strtoull(argv[1], NULL, 0) : 1);
 	world_run(story, NULL);
 	printf("hash %016llx steps %llu\n", (unsigned long long)world_hash(), (unsigned long long)world_steps());

@@ -11,7 +11,7 @@
 #define STEP_MOST 4000 /* ns that a step of a fiber takes at most */
 
 struct world world;
-bool world_tells;
+bool world_tells, world_logs;
 
 /* ---- randomness: splitmix64 ---- */
 

@@ -203,7 +203,7 @@ static ssize_t output_write(const void *p, size_t n)
 	for (size_t i = 0; i < n; i++)
 		h = (h ^ ((const uint8_t *)p)[i]) * UINT64_C(0x100000001b3);
 	world_note("log", w->pid, h);
-	if (world_tells)
+	if (world_logs)
 		world_tell("  %s: %.*s", w->name, (int)(n > 0 && ((const char *)p)[n - 1] == '\n' ? n - 1 : n), (const char *)p);
 	return (ssize_t)n;
 }

@@ -37,6 +37,7 @@ static inline bool world_chance(uint64_t n)
 void world_note(const char *what, uint64_t a, uint64_t b);
 /* Write a line of the story, with the time before it, when the story is wanted. */
 extern bool world_tells;
+extern bool world_logs; /* The story has the programs' logs too */
 void world_tell(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* The run has found a fault: print the reason and end the process with status 3. */
 _Noreturn void world_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));

@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* checks: what must hold when the last client has gone and the last fault is over. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/json/json.h"
+#include "scenario.h"
+
+#define REST_MOST (120 * WORLD_SEC) /* The time to come to rest after the last fault */
+
+static char trouble[400];
+
+/* Note what does not hold. */
+static bool not_yet(const char *format, ...) __attribute__((format(printf, 1, 2)));
+static bool not_yet(const char *format, ...)
+{
+	va_list ap;
+	va_start(ap, format);
+	(void)vsnprintf(trouble, sizeof trouble, format, ap);
+	va_end(ap);
+	return false;
+}
+
+static bool text_is(struct json_val object, const char *key, const char *want)
+{
+	struct json_val v;
+	size_t n = strlen(want);
+	return json_get(object, key, &v) && v.type == JSON_STRING && v.raw.n == n + 2 && memcmp(v.raw.p + 1, want, n) == 0;
+}
+
+/* Parse a document; |got| is to be freed by the caller. */
+static bool document(const struct part *p, uint16_t port, const char *path, struct http_got *got, struct json_val *doc)
+{
+	if (!part_ask(p, port, path, got))
+		return not_yet("%s of %s: %s, status %d", path, p->name, http_end_text(got->end), got->status);
+	if (!cgn_ok(json_parse(cgn_buf_view(&got->body), doc, NULL, NULL)))
+		world_fail("a document that is not JSON: %s of %s", path, p->name);
+	return true;
+}
+
+static bool node_rests(struct json_val n)
+{
+	struct json_val breaker, id;
+	if (!json_get(n, "id", &id))
+		return not_yet("a node has no id");
+	if (!text_is(n, "state", "ready"))
+		return not_yet("node %.*s is not ready: %.*s", (int)id.raw.n, id.raw.p, (int)(n.raw.n < 300 ? n.raw.n : 300), n.raw.p);
+	if (json_get_u64(n, "router_inflight", 99) != 0)
+		return not_yet("node %.*s has %llu requests", (int)id.raw.n, id.raw.p, (unsigned long long)json_get_u64(n, "router_inflight", 99));
+	if (json_get(n, "breaker", &breaker) && !text_is(breaker, "state", "closed") && PLAN(odd_engine) == ODD_NOTHING)
+		return not_yet("the breaker of node %.*s is not closed: %.*s", (int)id.raw.n, id.raw.p, (int)breaker.raw.n, breaker.raw.p);
+	return true;
+}
+
+static bool nodes_rest(struct json_val doc)
+{
+	struct json_val list, n;
+	size_t count = 0;
+	if (!json_get(doc, "nodes", &list) || list.type != JSON_ARRAY)
+		return not_yet("/nodes has no nodes");
+	for (struct json_iter it = json_iter_of(list); json_next_elem(&it, &n); count++)
+		if (!node_rests(n))
+			return false;
+	return count == cluster.n_nodes || not_yet("the router knows %zu nodes of %zu", count, cluster.n_nodes);
+}
+
+static bool queue_rests(struct json_val doc)
+{
+	struct json_val list, q;
+	if (!json_get(doc, "queues", &list) || list.type != JSON_ARRAY)
+		return true;
+	for (struct json_iter it = json_iter_of(list); json_next_elem(&it, &q);)
+		if (json_get_u64(q, "requests", 0) != 0)
+			return not_yet("requests wait in the queue: %.*s", (int)q.raw.n, q.raw.p);
+	return true;
+}
+
+static bool engine_rests(struct json_val doc)
+{
+	if (json_get_u64(doc, "running", 0) != 0 || json_get_u64(doc, "waiting", 0) != 0)
+		return not_yet("an engine computes for nobody: %llu running, %llu waiting", (unsigned long long)json_get_u64(doc, "running", 0),
+			(unsigned long long)json_get_u64(doc, "waiting", 0));
+	return true;
+}
+
+static bool holds(const struct part *p, uint16_t port, const char *path, bool (*check)(struct json_val doc))
+{
+	struct http_got got;
+	struct json_val doc;
+	bool ok = document(p, port, path, &got, &doc) && check(doc);
+	http_got_fini(&got);
+	return ok;
+}
+
+static bool all_rests(void)
+{
+	bool ok = holds(&cluster.router, 9091, "/nodes", nodes_rest) && holds(&cluster.router, 9091, "/queue", queue_rests);
+	/* A stalled answer of an odd engine stays with it. */
+	for (size_t i = 0; ok && i < cluster.n_nodes; i++)
+		ok = cluster.node[i].odd || holds(&cluster.node[i].engine, 8000, "/sim/state", engine_rests);
+	return ok;
+}
+
+/* The log has a line for each request that reached the router, if the router was never killed. */
+static void check_log(void)
+{
+	size_t n, lines = 0;
+	const char *log = world_log(cluster.router.proc, &n);
+	for (const char *p = log, *end = log + n; p != NULL && (p = memmem(p, (size_t)(end - p), "\"gateway.request\"", 17)) != NULL; p++)
+		lines++;
+	if (cluster.router.harmed == 0 && lines != cluster.sent)
+		world_fail("the access log has %zu lines for %llu requests", lines, (unsigned long long)cluster.sent);
+}
+
+void checks_at_rest(void)
+{
+	uint64_t began = world_now();
+	while (!all_rests()) {
+		if (world_now() - began > REST_MOST)
+			world_fail("no rest: %s", trouble);
+		world_sleep(WORLD_SEC);
+	}
+	world_tell("at rest after %.1f s", (double)(world_now() - began) / 1e9);
+	world_sleep(2 * WORLD_SEC);
+	check_log();
+}

@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cluster: a router, nodes with an agent and an engine each, and an engine beside them that says what the right answer
+ * is. Parts that end are started again after a while, as a service manager does. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/core/err.h"
+#include "scenario.h"
+
+extern int cgn_router_main(int argc, char **argv);
+extern int cgn_agent_main(int argc, char **argv);
+extern int cgn_sim_main(int argc, char **argv);
+
+struct cluster cluster;
+
+void part_harm(struct part *p)
+{
+	p->harmed = cluster.last_harm = world_now();
+}
+
+void part_kill(struct part *p)
+{
+	if (p->proc == NULL || !world_alive(p->proc))
+		return;
+	part_harm(p);
+	world_kill(p->proc);
+}
+
+/* Keep a part running. */
+static void part_keep(void *arg)
+{
+	struct part *p = arg;
+	for (;;) {
+		if (p->proc != NULL && !world_alive(p->proc)) {
+			part_harm(p);
+			p->proc = NULL;
+			world_sleep(100 * WORLD_MS + world_draw(3 * WORLD_SEC));
+		}
+		if (p->proc == NULL && !p->keeps_down) {
+			p->proc = world_start(p->host, p->name, p->main, p->argv);
+			p->harmed = p->harmed != 0 ? (cluster.last_harm = world_now()) : 0;
+		}
+		world_sleep(10 * WORLD_MS);
+	}
+}
+
+static const char *text(const char *format, ...) __attribute__((format(printf, 1, 2)));
+static const char *text(const char *format, ...)
+{
+	char *p = NULL;
+	va_list ap;
+	va_start(ap, format);
+	if (vasprintf(&p, format, ap) < 0)
+		world_fail("no memory");
+	va_end(ap);
+	return p;
+}
+
+static void file_put(struct world_host *h, const char *path, struct cgn_buf *b)
+{
+	world_file_put(h, path, b->p != NULL ? b->p : "", b->n);
+	cgn_buf_fini(b);
+}
+
+static void host_prepare(struct world_host *h)
+{
+	world_file_put(h, "/tmp/.keep", "", 0);
+	world_file_put(h, "/var/lib/cognitora/.keep", "", 0);
+	world_file_put(h, "/run/cognitora/.keep", "", 0);
+}
+
+static void engine_argv(struct part *p, const struct node *n)
+{
+	size_t i = 0;
+	const char *const argv[] = {"cgn-sim", "--listen", "0.0.0.0:8000", "--model", "m", "--decode-ms", text("%llu", (unsigned long long)PLAN(decode_ms)),
+		"--kv-blocks", text("%llu", (unsigned long long)PLAN(kv_blocks)), "--max-batch", text("%llu", (unsigned long long)PLAN(max_batch)),
+		"--max-model-len", "8192"};
+	for (; i < CGN_COUNT(argv); i++)
+		p->argv[i] = argv[i];
+	if (n != NULL && n->odd) {
+		p->argv[i++] = "--fault";
+		p->argv[i++] = text("%s@every=%llu", odd_fault((enum odd)PLAN(odd_engine)), (unsigned long long)PLAN(odd_share));
+	}
+	p->argv[i] = NULL;
+}
+
+static void router_config(struct world_host *h)
+{
+	struct cgn_buf b = {0};
+	cgn_buf_putz(&b, "[security]\ninsecure = true\n[log]\nformat = \"json\"\n[cluster]\nstate_backend = \"embedded\"\nstate_dir = \"/var/lib/cognitora\"\n"
+		"[router]\nlisten = \"0.0.0.0:8080\"\nlisten_grpc = \"0.0.0.0:9090\"\nlisten_admin = \"0.0.0.0:9091\"\n");
+	cgn_buf_fmt(&b, "worker_threads = %llu\nresume = %s\nsse_keepalive = \"%s\"\nfirst_byte_timeout = \"30s\"\nstream_idle_timeout = \"20s\"\n",
+		(unsigned long long)PLAN(workers), PLAN(resume) ? "true" : "false", PLAN(keepalive) ? "1s" : "0s");
+	if (PLAN(concurrent) > 0)
+		cgn_buf_fmt(&b, "[router.admission]\nmax_concurrent_per_replica = %llu\n", (unsigned long long)PLAN(concurrent));
+	file_put(h, "/etc/cognitora.toml", &b);
+}
+
+static void agent_config(const struct node *n)
+{
+	struct cgn_buf b = {0};
+	cgn_buf_fmt(&b, "[security]\ninsecure = true\n[log]\nformat = \"json\"\n[cluster]\nrouter = \"%s:9090\"\nlease = \"5s\"\nstate_dir = \"/var/lib/cognitora\"\n"
+		"[agent]\nnode_id = \"%s\"\nlisten = \"0.0.0.0:7080\"\nlisten_admin = \"0.0.0.0:7081\"\nadvertise = \"%s:7080\"\nheartbeat = \"1s\"\n"
+		"[engine]\nkind = \"sim\"\nurl = \"http://127.0.0.1:8000\"\n",
+		world_host_address(cluster.gate), n->name, world_host_address(n->host));
+	file_put(n->host, "/etc/cognitora.toml", &b);
+}
+
+static void part_start(struct part *p, struct world_host *h, const char *name, world_main *fn)
+{
+	p->name = name;
+	p->host = h;
+	p->main = fn;
+	if (p->argv[0] == NULL) {
+		p->argv[0] = name;
+		p->argv[1] = "--config";
+		p->argv[2] = "/etc/cognitora.toml";
+	}
+	world_spawn(part_keep, p);
+}
+
+static void node_start(struct node *n, size_t i)
+{
+	(void)snprintf(n->name, sizeof n->name, "n%zu", i);
+	n->host = world_host_new(text("node-%s", n->name));
+	host_prepare(n->host);
+	n->odd = i == 0 && PLAN(odd_engine) != ODD_NOTHING;
+	agent_config(n);
+	engine_argv(&n->engine, n);
+	part_start(&n->engine, n->host, text("engine-%s", n->name), cgn_sim_main);
+	part_start(&n->agent, n->host, text("agent-%s", n->name), cgn_agent_main);
+}
+
+bool part_ask(const struct part *p, uint16_t port, const char *path, struct http_got *got)
+{
+	const struct http_want want = {.ip = world_host_address(p->host), .port = port, .method = "GET", .path = path, .timeout = 5 * WORLD_SEC};
+	http_ask(&want, got);
+	return got->end == HTTP_WHOLE && got->status == 200;
+}
+
+static size_t ready_nodes(void)
+{
+	struct http_got got;
+	size_t n = 0;
+	if (part_ask(&cluster.router, 9091, "/nodes", &got))
+		for (const char *p = got.body.p, *end = p + got.body.n; (p = memmem(p, (size_t)(end - p), "\"state\":\"ready\"", 15)) != NULL; p++)
+			n++;
+	http_got_fini(&got);
+	return n;
+}
+
+void cluster_start(void)
+{
+	cluster.n_nodes = PLAN(nodes) < NODES_MOST ? PLAN(nodes) : NODES_MOST;
+	cluster.gate = world_host_new("gate");
+	host_prepare(cluster.gate);
+	router_config(cluster.gate);
+	cluster.twin_host = world_host_new("twin");
+	host_prepare(cluster.twin_host);
+	engine_argv(&cluster.twin, NULL);
+	part_start(&cluster.twin, cluster.twin_host, "twin", cgn_sim_main);
+	part_start(&cluster.router, cluster.gate, "router", cgn_router_main);
+	for (size_t i = 0; i < cluster.n_nodes; i++)
+		node_start(&cluster.node[i], i);
+	uint64_t began = world_now();
+	while (ready_nodes() < cluster.n_nodes) {
+		if (world_now() - began > 60 * WORLD_SEC)
+			world_fail("the cluster is not ready: after a minute without faults not all nodes are");
+		world_sleep(100 * WORLD_MS);
+	}
+	world_tell("all %zu nodes are ready", cluster.n_nodes);
+}

@@ -1,0 +1,300 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* load: clients that ask, and what they say of the answers. The right answer is that of an engine beside the cluster. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/json/json.h"
+#include "base/sse/sse.h"
+#include "scenario.h"
+
+#define TIMEOUT (200 * WORLD_SEC) /* Longer than the router lets anybody wait */
+
+/* What an answer says. */
+struct said {
+	struct cgn_buf text, finish, error;
+	uint64_t prompt_tokens, completion_tokens;
+	unsigned events;
+	bool done, odd; /* data: [DONE]; an event that is not JSON */
+};
+
+struct request {
+	unsigned id;
+	bool stream, chat, usage;
+	struct cgn_buf body;
+	struct said right;
+	int right_status;
+};
+
+/* ---- reading an answer ---- */
+
+static void said_fini(struct said *s)
+{
+	cgn_buf_fini(&s->text);
+	cgn_buf_fini(&s->finish);
+	cgn_buf_fini(&s->error);
+}
+
+static void take_string(struct json_val object, const char *key, struct cgn_buf *out)
+{
+	struct json_val v;
+	if (json_get(object, key, &v) && v.type == JSON_STRING)
+		json_str_to(v, out);
+}
+
+static void take_choice(struct json_val choice, struct said *s)
+{
+	struct json_val inner;
+	take_string(choice, "text", &s->text);
+	if (json_get(choice, "delta", &inner) || json_get(choice, "message", &inner))
+		take_string(inner, "content", &s->text);
+	take_string(choice, "finish_reason", &s->finish);
+}
+
+static void take_document(struct cgn_str text, struct said *s)
+{
+	struct json_val doc, v;
+	if (!cgn_ok(json_parse(text, &doc, NULL, NULL)) || doc.type != JSON_OBJECT) {
+		s->odd = true;
+		return;
+	}
+	if (json_get(doc, "error", &v))
+		cgn_buf_str(&s->error, v.raw);
+	if (json_get(doc, "choices", &v) && v.type == JSON_ARRAY) {
+		struct json_iter it = json_iter_of(v);
+		struct json_val choice;
+		while (json_next_elem(&it, &choice))
+			take_choice(choice, s);
+	}
+	if (json_get(doc, "usage", &v) && v.type == JSON_OBJECT) {
+		s->prompt_tokens = json_get_u64(v, "prompt_tokens", 0);
+		s->completion_tokens = json_get_u64(v, "completion_tokens", 0);
+	}
+}
+
+static void on_event(void *arg, struct cgn_str name, struct cgn_str data)
+{
+	struct said *s = arg;
+	(void)name;
+	s->events++;
+	if (s->done)
+		s->odd = true; /* Something after the end */
+	if (data.n == 6 && memcmp(data.p, "[DONE]", 6) == 0)
+		s->done = true;
+	else
+		take_document(data, s);
+}
+
+static void said_read(const struct http_got *got, struct said *s)
+{
+	struct cgn_str type = http_header(got, "content-type");
+	*s = (struct said){0};
+	if (type.n >= 17 && memcmp(type.p, "text/event-stream", 17) == 0) {
+		struct sse_scan scan;
+		sse_scan_init(&scan, 1 << 20, on_event, s);
+		sse_scan_feed(&scan, cgn_buf_view(&got->body));
+		sse_scan_fini(&scan);
+	} else if (got->body.n > 0) {
+		take_document(cgn_buf_view(&got->body), s);
+		s->done = true;
+	}
+}
+
+/* ---- asking ---- */
+
+static void put_prompt(struct cgn_buf *b)
+{
+	static const char *const words[] = {"sea", "wind", "salt", "gull", "rope", "tide", "moon", "sand", "wave", "ship", "fog", "bell", "star", "dune", "reef", "kelp"};
+	uint64_t family = world_draw(PLAN(families)), n = 1 + world_draw(PLAN(prompt)), common = n * 3 / 4;
+	for (uint64_t i = 0; i < n; i++)
+		cgn_buf_fmt(b, "%s ", words[i < common ? (family * 7 + i * i + i / 3) % 16 : world_draw(16)]);
+}
+
+static void request_draw(struct request *r)
+{
+	struct cgn_buf *b = &r->body;
+	r->stream = PLAN(stream) == 2 || (PLAN(stream) == 1 && world_chance(2));
+	r->chat = PLAN(chat) == 2 || (PLAN(chat) == 1 && world_chance(2));
+	r->usage = r->stream && PLAN(usage) != 0;
+	cgn_buf_putz(b, "{\"model\":\"m\",");
+	cgn_buf_putz(b, r->chat ? "\"messages\":[{\"role\":\"user\",\"content\":\"" : "\"prompt\":\"");
+	put_prompt(b);
+	cgn_buf_putz(b, r->chat ? "\"}]" : "\"");
+	cgn_buf_fmt(b, ",\"max_tokens\":%llu", (unsigned long long)(1 + world_draw(PLAN(max_tokens))));
+	cgn_buf_fmt(b, ",\"stream\":%s%s}", r->stream ? "true" : "false", r->usage ? ",\"stream_options\":{\"include_usage\":true}" : "");
+}
+
+static struct http_want want_of(const struct request *r, const struct part *p, uint16_t port)
+{
+	return (struct http_want){.ip = world_host_address(p->host),
+		.port = port,
+		.method = "POST",
+		.path = r->chat ? "/v1/chat/completions" : "/v1/completions",
+		.body = cgn_buf_view(&r->body),
+		.timeout = TIMEOUT};
+}
+
+static void request_learn(struct request *r)
+{
+	struct http_got got;
+	struct http_want want = want_of(r, &cluster.twin, 8000);
+	http_ask(&want, &got);
+	if (got.end != HTTP_WHOLE)
+		world_fail("the twin does not answer: %s", http_end_text(got.end));
+	r->right_status = got.status;
+	said_read(&got, &r->right);
+	http_got_fini(&got);
+}
+
+/* ---- judging ---- */
+
+static bool harmed_since(uint64_t when)
+{
+	return cluster.last_harm != 0 && cluster.last_harm >= when;
+}
+
+/* May a request that began at |when| find a cluster that has not recovered from a fault? */
+static bool is_troubled(uint64_t when)
+{
+	return PLAN(odd_engine) != ODD_NOTHING || harmed_since(when > 60 * WORLD_SEC ? when - 60 * WORLD_SEC : 1);
+}
+
+static bool begins_with(const struct cgn_buf *whole, const struct cgn_buf *part)
+{
+	return part->n <= whole->n && (part->n == 0 || memcmp(whole->p, part->p, part->n) == 0);
+}
+
+static bool same(const struct cgn_buf *a, const struct cgn_buf *b)
+{
+	return a->n == b->n && begins_with(a, b);
+}
+
+static void judge_whole(const struct request *r, const struct said *s)
+{
+	if (!same(&s->text, &r->right.text))
+		world_fail("a wrong answer: request %u got \"%.*s\", right is \"%.*s\"", r->id, (int)s->text.n, s->text.p, (int)r->right.text.n,
+			r->right.text.p);
+	if (!same(&s->finish, &r->right.finish))
+		world_fail("a wrong finish_reason: request %u got \"%.*s\", right is \"%.*s\"", r->id, (int)s->finish.n, s->finish.p,
+			(int)r->right.finish.n, r->right.finish.p);
+	if (s->completion_tokens != r->right.completion_tokens || s->prompt_tokens != r->right.prompt_tokens)
+		world_fail("a wrong usage: request %u got %llu and %llu tokens, right are %llu and %llu", r->id, (unsigned long long)s->prompt_tokens,
+			(unsigned long long)s->completion_tokens, (unsigned long long)r->right.prompt_tokens,
+			(unsigned long long)r->right.completion_tokens);
+	cluster.answered++;
+}
+
+/* The head said 200. */
+static void judge_answer(const struct request *r, const struct http_got *got, uint64_t began)
+{
+	struct said s;
+	said_read(got, &s);
+	if (s.odd)
+		world_fail("an answer that is not of its API: request %u got an event that is not JSON, or one after the end", r->id);
+	if (s.error.n > 0) {
+		if (!is_troubled(began))
+			world_fail("an error without a fault: request %u got %.*s", r->id, (int)s.error.n, s.error.p);
+		if (!begins_with(&r->right.text, &s.text))
+			world_fail("a wrong beginning: request %u got \"%.*s\", right is \"%.*s\"", r->id, (int)s.text.n, s.text.p,
+				(int)r->right.text.n, r->right.text.p);
+		if (!r->stream)
+			world_fail("an error with status 200: request %u got %.*s", r->id, (int)s.error.n, s.error.p);
+		cluster.broken++;
+	} else if (!s.done) {
+		world_fail("a stream ended without its end: request %u, after %u events", r->id, s.events);
+	} else {
+		judge_whole(r, &s);
+	}
+	said_fini(&s);
+}
+
+static void judge_refusal(const struct request *r, const struct http_got *got, uint64_t began)
+{
+	struct said s;
+	said_read(got, &s);
+	if (s.error.n == 0)
+		world_fail("a refusal without a reason: request %u got status %d and \"%.*s\"", r->id, got->status, (int)got->body.n, got->body.p);
+	if (got->status != r->right_status && !is_troubled(began) && PLAN(concurrent) == 0)
+		world_fail("a refusal without a fault: request %u got status %d, %.*s", r->id, got->status, (int)s.error.n, s.error.p);
+	cluster.refused++;
+	said_fini(&s);
+}
+
+static void judge(const struct request *r, const struct http_got *got, uint64_t began)
+{
+	/* Whoever killed the router cut its connections. */
+	bool router_harmed = cluster.router.harmed != 0 && cluster.router.harmed + 5 * WORLD_SEC >= began;
+	world_tell("request %u: %s, status %d, %zu bytes, %.3f s", r->id, http_end_text(got->end), got->status, got->body.n, (double)got->took / 1e9);
+	switch (got->end) {
+	case HTTP_LEFT:
+		cluster.left++;
+		break;
+	case HTTP_BROKEN:
+		world_fail("an answer that is not HTTP: request %u", r->id);
+	case HTTP_SILENT:
+		if (!router_harmed)
+			world_fail("a request waits without an end: request %u has got nothing for %.0f s", r->id, (double)TIMEOUT / 1e9);
+		cluster.lost++;
+		break;
+	case HTTP_CUT:
+	case HTTP_NOTHING:
+	case HTTP_REFUSED:
+		if (!router_harmed)
+			world_fail("the gateway cut a connection: request %u, %s after %zu bytes", r->id, http_end_text(got->end), got->body.n);
+		cluster.lost++;
+		break;
+	case HTTP_WHOLE:
+		if (got->status == 200)
+			judge_answer(r, got, began);
+		else
+			judge_refusal(r, got, began);
+		break;
+	}
+}
+
+/* ---- clients ---- */
+
+static unsigned running;
+
+static void request_run(unsigned id)
+{
+	struct request r = {.id = id};
+	struct http_got got;
+	request_draw(&r);
+	request_learn(&r);
+	struct http_want want = want_of(&r, &cluster.router, 8080);
+	if (PLAN(leaves) > 0 && world_chance(PLAN(leaves))) {
+		want.leave_after = world_chance(2) ? 1 + world_draw(3000) : 0;
+		want.leave_at = want.leave_after == 0 ? 1 + world_draw(2 * WORLD_SEC) : 0;
+	} else if (PLAN(slow) > 0 && world_chance(PLAN(slow))) {
+		want.pause = world_draw(300 * WORLD_MS);
+	}
+	uint64_t began = world_now();
+	cluster.sent++;
+	http_ask(&want, &got);
+	judge(&r, &got, began);
+	http_got_fini(&got);
+	said_fini(&r.right);
+	cgn_buf_fini(&r.body);
+}
+
+static void client_run(void *arg)
+{
+	uint64_t mine = (uint64_t)(uintptr_t)arg, step = PLAN(clients);
+	for (uint64_t id = mine; id < PLAN(requests); id += step) {
+		world_sleep(world_draw(2 * PLAN(window_ms) * WORLD_MS * step / PLAN(requests) + 1));
+		request_run((unsigned)id);
+	}
+	running--;
+}
+
+void load_run(void)
+{
+	running = (unsigned)PLAN(clients);
+	for (uintptr_t i = 0; i < PLAN(clients); i++)
+		world_spawn(client_run, (void *)i);
+	while (running > 0)
+		world_sleep(20 * WORLD_MS);
+	if (cluster.sent != cluster.answered + cluster.refused + cluster.left + cluster.broken + cluster.lost)
+		world_fail("requests are not accounted for: %llu sent", (unsigned long long)cluster.sent);
+}

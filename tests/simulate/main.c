@@ -1,0 +1,365 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* simulate: run a cluster for many seeds, one process each; print the first that fails, shrunk, as a story. */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <sys/wait.h>
+
+#include "scenario.h"
+
+static const char usage[] =
+	"usage: scripts/simulate [--seed N] [--count N] [--minutes M] [--jobs N] [--twice] [--only FAULT,...]\n"
+	"                        [--set KNOB=N]... [--replay N [--log]] [--knobs]\n\n"
+	"  --seed N       the first seed [1]\n"
+	"  --count N      how many seeds [100]\n"
+	"  --minutes M    as many seeds as M minutes allow\n"
+	"  --jobs N       processes at once [the machine's cores]\n"
+	"  --twice        run each seed twice and compare the hashes of all events\n"
+	"  --only A,B     of the faults only these (names of knobs, see --knobs); \"none\": no fault\n"
+	"  --set KNOB=N   set what the seed would decide; repeatable\n"
+	"  --replay N     run one seed and tell its story\n"
+	"  --log          with the programs' logs\n"
+	"  --no-shrink    print the first fault as it is\n"
+	"  --knobs        what a seed decides\n\n"
+	"examples:\n"
+	"  scripts/simulate --count 1000\n"
+	"  scripts/simulate --minutes 10 --only kill_engine,cut\n"
+	"  scripts/simulate --replay 4711 --log --set nodes=2\n";
+
+static struct {
+	uint64_t seed, count, minutes;
+	long jobs;
+	bool twice, log, shrink, replays;
+} opt = {.seed = 1, .count = 100, .shrink = true};
+
+/* ---- one seed ---- */
+
+static void scenario(void *arg)
+{
+	(void)arg;
+	cluster_start();
+	faults_run();
+	load_run();
+	cluster.over = true;
+	checks_at_rest();
+}
+
+/* Run a seed in this process, which ends. */
+static _Noreturn void seed_run(uint64_t seed)
+{
+	plan_draw(seed);
+	world_tells = opt.replays;
+	world_logs = opt.log;
+	world_begin(seed);
+	world_run(scenario, NULL);
+	printf("ok %llu hash %016llx steps %llu ms %llu requests %llu answered %llu refused %llu left %llu broken %llu lost %llu\n",
+		(unsigned long long)seed, (unsigned long long)world_hash(), (unsigned long long)world_steps(),
+		(unsigned long long)(world_now() / WORLD_MS), (unsigned long long)cluster.sent, (unsigned long long)cluster.answered,
+		(unsigned long long)cluster.refused, (unsigned long long)cluster.left, (unsigned long long)cluster.broken,
+		(unsigned long long)cluster.lost);
+	fflush(stdout);
+	_exit(0);
+}
+
+/* ---- children ---- */
+
+struct child {
+	pid_t pid;
+	uint64_t seed;
+	FILE *out;
+};
+
+static void child_start(struct child *c, uint64_t seed)
+{
+	c->seed = seed;
+	c->out = tmpfile();
+	if (c->out == NULL || (c->pid = fork()) < 0) {
+		perror("simulate");
+		exit(1);
+	}
+	if (c->pid > 0)
+		return;
+	(void)dup2(fileno(c->out), STDOUT_FILENO);
+	(void)dup2(fileno(c->out), STDERR_FILENO);
+	seed_run(seed);
+}
+
+/* Read what the child has printed; its last line that begins with "ok" or "FAULT" is its result. */
+static void child_result(struct child *c, int status, char *result, size_t cap)
+{
+	char line[4096];
+	rewind(c->out);
+	result[0] = '\0';
+	while (fgets(line, sizeof line, c->out) != NULL)
+		if (strncmp(line, "ok ", 3) == 0 || strncmp(line, "FAULT", 5) == 0)
+			(void)snprintf(result, cap, "%s", line);
+	if (result[0] == '\0' || (WIFSIGNALED(status) && strncmp(result, "ok ", 3) == 0))
+		(void)snprintf(result, cap, "FAULT: a crash: %s\n", WIFSIGNALED(status) ? strsignal(WTERMSIG(status)) : "no result");
+	(void)fclose(c->out);
+}
+
+/* Run a seed in a child to its end. */
+static void seed_try(uint64_t seed, char *result, size_t cap)
+{
+	struct child c;
+	int status;
+	child_start(&c, seed);
+	(void)waitpid(c.pid, &status, 0);
+	child_result(&c, status, result, cap);
+}
+
+/* ---- shrinking ---- */
+
+/* Two faults are the same when their texts agree up to the second colon. */
+static bool is_same_fault(const char *a, const char *b)
+{
+	const char *pa = strchr(a, ':'), *pb = strchr(b, ':');
+	if (strncmp(a, "FAULT", 5) != 0 || strncmp(b, "FAULT", 5) != 0 || pa == NULL || pb == NULL)
+		return false;
+	size_t n = strcspn(pa + 1, ":\n");
+	return n == strcspn(pb + 1, ":\n") && memcmp(pa + 1, pb + 1, n) == 0;
+}
+
+static void shrink(uint64_t seed, const char *fault)
+{
+	char result[4096];
+	plan_draw(seed);
+	for (bool again = true; again;) {
+		again = false;
+		for (enum knob k = 0; k < KNOB_COUNT; k++) {
+			uint64_t before = plan.at[k];
+			bool was_set = plan.set[k];
+			for (uint64_t to = knob_least(k); to != before && !again; to = to < before ? to + (before - to + 1) / 2 : before) {
+				plan.at[k] = to;
+				plan.set[k] = true;
+				seed_try(seed, result, sizeof result);
+				if (is_same_fault(fault, result)) {
+					again = true;
+					break;
+				}
+				if (to > before)
+					break;
+			}
+			if (!again) {
+				plan.at[k] = before;
+				plan.set[k] = was_set;
+			} else {
+				again = false;
+				plan.set[k] = true;
+			}
+		}
+	}
+}
+
+static void story(uint64_t seed, const char *fault)
+{
+	printf("\nseed %llu: %s", (unsigned long long)seed, fault);
+	if (opt.shrink) {
+		printf("shrinking ...\n");
+		fflush(stdout);
+		shrink(seed, fault);
+	} else {
+		plan_draw(seed);
+	}
+	printf("\nThe run:\n");
+	plan_print();
+	printf("\nTo repeat it:\n  scripts/simulate --replay %llu", (unsigned long long)seed);
+	for (enum knob k = 0; k < KNOB_COUNT; k++)
+		if (plan.set[k])
+			printf(" --set %s=%llu", knob_name(k), (unsigned long long)plan.at[k]);
+	printf("\n\nThe story:\n");
+	fflush(stdout);
+	opt.replays = true;
+	pid_t pid = fork();
+	if (pid == 0)
+		seed_run(seed);
+	(void)waitpid(pid, &(int){0}, 0);
+}
+
+/* ---- many seeds ---- */
+
+static double seconds(void)
+{
+	struct timespec ts;
+	(void)clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (double)ts.tv_sec + (double)ts.tv_nsec / 1e9;
+}
+
+static struct {
+	uint64_t done, steps, ms, requests, answered, refused, left, broken, lost;
+} all;
+
+static void note_result(const char *result)
+{
+	unsigned long long seed, hash, steps, ms, requests, answered, refused, left, broken, lost;
+	if (sscanf(result, "ok %llu hash %llx steps %llu ms %llu requests %llu answered %llu refused %llu left %llu broken %llu lost %llu", &seed, &hash,
+		    &steps, &ms, &requests, &answered, &refused, &left, &broken, &lost) != 10)
+		return;
+	all.done++;
+	all.steps += steps;
+	all.ms += ms;
+	all.requests += requests;
+	all.answered += answered;
+	all.refused += refused;
+	all.left += left;
+	all.broken += broken;
+	all.lost += lost;
+}
+
+static void progress(double began, bool last)
+{
+	static double shown;
+	double now = seconds();
+	if (!last && now - shown < 2)
+		return;
+	shown = now;
+	printf("%llu seeds, %llu requests (%llu answered, %llu refused, %llu left, %llu ended by an error, %llu lost with the router), %.1f simulated hours, %.0f s, %.0f times as fast as the clock\n",
+		(unsigned long long)all.done, (unsigned long long)all.requests, (unsigned long long)all.answered, (unsigned long long)all.refused,
+		(unsigned long long)all.left, (unsigned long long)all.broken, (unsigned long long)all.lost, (double)all.ms / 3.6e6, now - began,
+		(double)all.ms / 1000 / (now - began));
+	fflush(stdout);
+}
+
+static bool seed_again(uint64_t seed, const char *result)
+{
+	char other[4096];
+	seed_try(seed, other, sizeof other);
+	if (strcmp(result, other) == 0)
+		return true;
+	printf("seed %llu: two runs differ\n  %s  %s", (unsigned long long)seed, result, other);
+	return false;
+}
+
+static int run_many(void)
+{
+	struct child children[64] = {{0}};
+	double began = seconds();
+	uint64_t next = opt.seed, end = opt.minutes > 0 ? UINT64_MAX : opt.seed + opt.count;
+	long running = 0;
+	int bad = 0;
+	char result[4096];
+	for (;;) {
+		if (opt.minutes > 0 && seconds() - began > (double)opt.minutes * 60)
+			end = next;
+		for (long i = 0; i < opt.jobs && !bad; i++)
+			if (children[i].pid == 0 && next < end) {
+				child_start(&children[i], next++);
+				running++;
+			}
+		if (running == 0)
+			break;
+		int status;
+		pid_t pid = wait(&status);
+		for (long i = 0; i < opt.jobs; i++) {
+			if (children[i].pid != pid)
+				continue;
+			struct child c = children[i];
+			children[i].pid = 0;
+			running--;
+			child_result(&c, status, result, sizeof result);
+			note_result(result);
+			if (bad)
+				continue;
+			if (strncmp(result, "ok ", 3) != 0) {
+				bad = 1;
+				story(c.seed, result);
+			} else if (opt.twice && !seed_again(c.seed, result)) {
+				bad = 1;
+			}
+		}
+		progress(began, false);
+	}
+	progress(began, true);
+	return bad;
+}
+
+/* ---- the command line ---- */
+
+static bool is_fault(enum knob k)
+{
+	return k >= KNOB_leaves;
+}
+
+/* Set all faults to their simplest values but those named. */
+static bool only(const char *names)
+{
+	for (enum knob k = 0; k < KNOB_COUNT; k++) {
+		bool named = false;
+		size_t n = strlen(knob_name(k));
+		for (const char *p = names; (p = strstr(p, knob_name(k))) != NULL; p++)
+			named |= (p == names || p[-1] == ',') && (p[n] == ',' || p[n] == '\0');
+		if (!is_fault(k) || named)
+			continue;
+		plan.at[k] = knob_least(k);
+		plan.set[k] = true;
+	}
+	return true;
+}
+
+static void print_knobs(void)
+{
+	for (enum knob k = 0; k < KNOB_COUNT; k++)
+		printf("  %-12s %s%s\n", knob_name(k), knob_meaning(k), is_fault(k) ? " (fault)" : "");
+}
+
+static void bad_usage(const char *what)
+{
+	fprintf(stderr, "simulate: %s\n\n%s", what, usage);
+	exit(2);
+}
+
+static void take_args(int argc, char **argv)
+{
+	for (int i = 1; i < argc; i++) {
+		const char *a = argv[i], *v = i + 1 < argc ? argv[i + 1] : NULL;
+		bool takes = strcmp(a, "--twice") != 0 && strcmp(a, "--log") != 0 && strcmp(a, "--no-shrink") != 0;
+		if (strcmp(a, "--help") == 0 || strcmp(a, "-h") == 0) {
+			fputs(usage, stdout);
+			exit(0);
+		}
+		if (strcmp(a, "--knobs") == 0) {
+			print_knobs();
+			exit(0);
+		}
+		if (takes && v == NULL)
+			bad_usage("a flag lacks its value");
+		if (strcmp(a, "--twice") == 0)
+			opt.twice = true;
+		else if (strcmp(a, "--log") == 0)
+			opt.log = true;
+		else if (strcmp(a, "--no-shrink") == 0)
+			opt.shrink = false;
+		else if (strcmp(a, "--seed") == 0)
+			opt.seed = strtoull(v, NULL, 10);
+		else if (strcmp(a, "--count") == 0)
+			opt.count = strtoull(v, NULL, 10);
+		else if (strcmp(a, "--minutes") == 0)
+			opt.minutes = strtoull(v, NULL, 10);
+		else if (strcmp(a, "--jobs") == 0)
+			opt.jobs = strtol(v, NULL, 10);
+		else if (strcmp(a, "--replay") == 0)
+			opt.seed = strtoull(v, NULL, 10), opt.replays = true;
+		else if (strcmp(a, "--only") == 0)
+			(void)only(v);
+		else if (strcmp(a, "--set") != 0 || !plan_set(v))
+			bad_usage(strcmp(a, "--set") == 0 ? "--set: no such knob" : "an unknown flag");
+		i += takes;
+	}
+	if (opt.jobs < 1)
+		opt.jobs = sysconf(_SC_NPROCESSORS_ONLN);
+	opt.jobs = opt.jobs < 1 ? 1 : opt.jobs > 64 ? 64 : opt.jobs;
+}
+
+int main(int argc, char **argv)
+{
+	take_args(argc, argv);
+	if (opt.replays)
+		seed_run(opt.seed);
+	return run_many();
+}

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* scenario: a cluster by the plan, its clients, its faults, and what must hold. */
+#pragma once
+#include "../world/world.h"
+#include "http.h"
+#include "plan.h"
+
+#define NODES_MOST 4
+
+/* A program that is started again when it ends. */
+struct part {
+	const char *name;
+	struct world_host *host;
+	world_main *main;
+	const char *argv[40];
+	struct world_proc *proc; /* NULL: it is down */
+	uint64_t harmed;         /* When something was done to it last, or it was down; 0: never */
+	bool keeps_down;         /* It is not started again for now */
+};
+struct node {
+	char name[8];
+	struct world_host *host;
+	struct part agent, engine;
+	bool odd; /* Its engine does something wrong */
+};
+struct cluster {
+	struct world_host *gate, *twin_host;
+	struct part router, twin;
+	struct node node[NODES_MOST];
+	size_t n_nodes;
+	uint64_t last_harm; /* When the last fault was begun or mended; 0: there was none */
+	uint64_t sent, answered, refused, left, broken, lost; /* Requests, by how they ended */
+	bool over; /* No further fault begins, and parts stay as they are */
+};
+extern struct cluster cluster;
+
+/* ---- cluster.c ---- */
+void cluster_start(void);
+/* Something was, or stops being, done to a part; requests of now may fail because of it. */
+void part_harm(struct part *p);
+void part_kill(struct part *p);
+/* Ask a part's port with a document as its answer: true with status 200 and a whole body. */
+bool part_ask(const struct part *p, uint16_t port, const char *path, struct http_got *got);
+
+/* ---- load.c ---- */
+void load_run(void); /* All clients, to their end */
+
+/* ---- faults.c ---- */
+void faults_run(void); /* In the background */
+
+/* ---- checks.c ---- */
+void checks_at_rest(void);

@@ -197,8 +197,6 @@ static void judge_answer(const struct request *r, const struct http_got *got, ui
 		if (!begins_with(&r->right.text, &s.text))
 			world_fail("a wrong beginning: request %u got \"%.*s\", right is \"%.*s\"", r->id, (int)s.text.n, s.text.p,
 				(int)r->right.text.n, r->right.text.p);
-		if (!r->stream)
-			world_fail("an error with status 200: request %u got %.*s", r->id, (int)s.error.n, s.error.p);
 		cluster.broken++;
 	} else if (!s.done) {
 		world_fail("a stream ended without its end: request %u, after %u events", r->id, s.events);
@@ -239,7 +237,8 @@ static void judge(const struct request *r, const struct http_got *got, uint64_t 
 	case HTTP_CUT:
 	case HTTP_NOTHING:
 	case HTTP_REFUSED:
-		if (!router_harmed)
+		/* A document whose rest does not come is cut; a stream ends with an error. */
+		if (!router_harmed && !(got->end == HTTP_CUT && !r->stream && is_troubled(began)))
 			world_fail("the gateway cut a connection: request %u, %s after %zu bytes", r->id, http_end_text(got->end), got->body.n);
 		cluster.lost++;
 		break;
@@ -263,7 +262,9 @@ static void request_run(unsigned id)
 	request_draw(&r);
 	request_learn(&r);
 	struct http_want want = want_of(&r, &cluster.router, 8080);
-	if (PLAN(leaves) > 0 && world_chance(PLAN(leaves))) {
+	if (cluster.over)
+		; /* The last clients behave well */
+	else if (PLAN(leaves) > 0 && world_chance(PLAN(leaves))) {
 		want.leave_after = world_chance(2) ? 1 + world_draw(3000) : 0;
 		want.leave_at = want.leave_after == 0 ? 1 + world_draw(2 * WORLD_SEC) : 0;
 	} else if (PLAN(slow) > 0 && world_chance(PLAN(slow))) {
@@ -286,6 +287,12 @@ static void client_run(void *arg)
 		request_run((unsigned)id);
 	}
 	running--;
+}
+
+void load_one(void)
+{
+	static unsigned id = 10000;
+	request_run(id++);
 }
 
 void load_run(void)

@@ -25,6 +25,7 @@ static const char usage[] =
 	"  --set KNOB=N   set what the seed would decide; repeatable\n"
 	"  --replay N     run one seed and tell its story\n"
 	"  --log          with the programs' logs\n"
+	"  --all          go on behind a fault; at the end a line for each kind of fault\n"
 	"  --no-shrink    print the first fault as it is\n"
 	"  --knobs        what a seed decides\n\n"
 	"examples:\n"
@@ -35,7 +36,7 @@ static const char usage[] =
 static struct {
 	uint64_t seed, count, minutes;
 	long jobs;
-	bool twice, log, shrink, replays;
+	bool twice, log, shrink, replays, all;
 } opt = {.seed = 1, .count = 100, .shrink = true};
 
 /* ---- one seed ---- */
@@ -226,6 +227,31 @@ static void progress(double began, bool last)
 	fflush(stdout);
 }
 
+/* The kinds of faults that were found, with their first seeds. */
+static struct {
+	char text[400];
+	uint64_t seed, times;
+} kinds[64];
+
+static void note_fault(uint64_t seed, const char *result)
+{
+	for (size_t i = 0; i < CGN_COUNT(kinds); i++) {
+		if (kinds[i].times > 0 && !is_same_fault(kinds[i].text, result))
+			continue;
+		if (kinds[i].times++ == 0) {
+			kinds[i].seed = seed;
+			(void)snprintf(kinds[i].text, sizeof kinds[i].text, "%s", result);
+		}
+		return;
+	}
+}
+
+static void print_kinds(void)
+{
+	for (size_t i = 0; i < CGN_COUNT(kinds) && kinds[i].times > 0; i++)
+		printf("%6llu times, first seed %llu: %s\n", (unsigned long long)kinds[i].times, (unsigned long long)kinds[i].seed, kinds[i].text);
+}
+
 static bool seed_again(uint64_t seed, const char *result)
 {
 	char other[4096];
@@ -267,8 +293,10 @@ static int run_many(void)
 			if (bad)
 				continue;
 			if (strncmp(result, "ok ", 3) != 0) {
-				bad = 1;
-				story(c.seed, result);
+				bad = !opt.all;
+				note_fault(c.seed, result);
+				if (bad)
+					story(c.seed, result);
 			} else if (opt.twice && !seed_again(c.seed, result)) {
 				bad = 1;
 			}
@@ -276,7 +304,9 @@ static int run_many(void)
 		progress(began, false);
 	}
 	progress(began, true);
-	return bad;
+	if (opt.all)
+		print_kinds();
+	return bad || kinds[0].times > 0;
 }
 
 /* ---- the command line ---- */
@@ -318,7 +348,7 @@ static void take_args(int argc, char **argv)
 {
 	for (int i = 1; i < argc; i++) {
 		const char *a = argv[i], *v = i + 1 < argc ? argv[i + 1] : NULL;
-		bool takes = strcmp(a, "--twice") != 0 && strcmp(a, "--log") != 0 && strcmp(a, "--no-shrink") != 0;
+		bool takes = strcmp(a, "--twice") != 0 && strcmp(a, "--log") != 0 && strcmp(a, "--no-shrink") != 0 && strcmp(a, "--all") != 0;
 		if (strcmp(a, "--help") == 0 || strcmp(a, "-h") == 0) {
 			fputs(usage, stdout);
 			exit(0);
@@ -333,6 +363,8 @@ static void take_args(int argc, char **argv)
 			opt.twice = true;
 		else if (strcmp(a, "--log") == 0)
 			opt.log = true;
+		else if (strcmp(a, "--all") == 0)
+			opt.all = true;
 		else if (strcmp(a, "--no-shrink") == 0)
 			opt.shrink = false;
 		else if (strcmp(a, "--seed") == 0)

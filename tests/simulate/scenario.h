@@ -44,6 +44,7 @@ bool part_ask(const struct part *p, uint16_t port, const char *path, struct http
 
 /* ---- load.c ---- */
 void load_run(void); /* All clients, to their end */
+void load_one(void); /* One more request, which is judged as the others are */
 
 /* ---- faults.c ---- */
 void faults_run(void); /* In the background */

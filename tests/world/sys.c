@@ -475,6 +475,20 @@ CALL(int, pthread_sigmask, int how, const sigset_t *in, sigset_t *out)
 }
 
 /* Child processes are not simulated: an agent's engines are other processes of the world. */
+CALL(pid_t, fork, void)
+{
+	SIMULATED_OR(__real_fork());
+	errno = EAGAIN;
+	return -1;
+}
+
+CALL(pid_t, waitpid, pid_t pid, int *status, int options)
+{
+	SIMULATED_OR(__real_waitpid(pid, status, options));
+	errno = ECHILD;
+	return -1;
+}
+
 #define REFUSED(type, name, error, ...)          \
 	extern type __wrap_##name(__VA_ARGS__); \
 	type __wrap_##name(__VA_ARGS__)         \
@@ -482,11 +496,9 @@ CALL(int, pthread_sigmask, int how, const sigset_t *in, sigset_t *out)
 		errno = error;                  \
 		return (type)-1;                \
 	}
-REFUSED(pid_t, fork, EAGAIN, void)
 REFUSED(pid_t, _Fork, EAGAIN, void)
 REFUSED(int, execve, ENOSYS, const char *p, char *const *a, char *const *e)
 REFUSED(int, execvp, ENOSYS, const char *p, char *const *a)
-REFUSED(pid_t, waitpid, ECHILD, pid_t pid, int *status, int options)
 REFUSED(int, pipe, EMFILE, int *p)
 REFUSED(int, pipe2, EMFILE, int *p, int flags)
 REFUSED(int, eventfd, EMFILE, unsigned n, int flags)

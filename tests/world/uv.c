@@ -88,8 +88,8 @@ int __wrap_uv_loop_close(uv_loop_t *l)
 	struct sim_loop *s = sim_of(l);
 	if (s->handles > 0 || s->works > 0)
 		return UV_EBUSY;
-	cgn_list_drop(&s->link);
-	free(s);
+	cgn_list_drop(&s->link); /* The record stays: a wake-up on its way names it */
+	s->waits = NULL;
 	l->internal_fields = NULL;
 	return 0;
 }

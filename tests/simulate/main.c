@@ -11,6 +11,7 @@
 
 #include <sys/wait.h>
 
+#include "base/core/err.h"
 #include "scenario.h"
 
 static const char usage[] =
@@ -240,7 +241,7 @@ static void note_fault(uint64_t seed, const char *result)
 			continue;
 		if (kinds[i].times++ == 0) {
 			kinds[i].seed = seed;
-			(void)snprintf(kinds[i].text, sizeof kinds[i].text, "%s", result);
+			(void)snprintf(kinds[i].text, sizeof kinds[i].text, "%.390s", result);
 		}
 		return;
 	}

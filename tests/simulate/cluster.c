@@ -36,6 +36,7 @@ static void part_keep(void *arg)
 		if (p->proc != NULL && !world_alive(p->proc)) {
 			part_harm(p);
 			p->proc = NULL;
+			p->ends = false;
 			world_sleep(100 * WORLD_MS + world_draw(3 * WORLD_SEC));
 		}
 		if (p->proc == NULL && !p->keeps_down) {

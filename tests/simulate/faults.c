@@ -43,6 +43,7 @@ static void roll_router(void)
 	if (cluster.router.proc == NULL)
 		return;
 	part_harm(&cluster.router);
+	cluster.router.ends = true;
 	world_signal(cluster.router.proc, SIGTERM);
 }
 

@@ -221,7 +221,7 @@ static void judge_refusal(const struct request *r, const struct http_got *got, u
 static void judge(const struct request *r, const struct http_got *got, uint64_t began)
 {
 	/* Whoever killed the router cut its connections. */
-	bool router_harmed = cluster.router.harmed != 0 && cluster.router.harmed + 5 * WORLD_SEC >= began;
+	bool router_harmed = cluster.router.ends || (cluster.router.harmed != 0 && cluster.router.harmed + 5 * WORLD_SEC >= began);
 	world_tell("request %u: %s, status %d, %zu bytes, %.3f s", r->id, http_end_text(got->end), got->status, got->body.n, (double)got->took / 1e9);
 	switch (got->end) {
 	case HTTP_LEFT:

@@ -16,6 +16,7 @@ struct part {
 	struct world_proc *proc; /* NULL: it is down */
 	uint64_t harmed;         /* When something was done to it last, or it was down; 0: never */
 	bool keeps_down;         /* It is not started again for now */
+	bool ends;               /* It was asked to end */
 };
 struct node {
 	char name[8];

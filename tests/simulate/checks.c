@@ -102,6 +102,53 @@ static bool all_rests(void)
 	return ok;
 }
 
+/* ---- what tenants used ---- */
+
+static const struct tenant *tenant_of(struct json_val row)
+{
+	for (size_t i = 0; i < cluster.n_tenants; i++)
+		if (text_is(row, "tenant", cluster.tenant[i].name))
+			return &cluster.tenant[i];
+	return NULL;
+}
+
+/* Charged is what was answered; what broke off, and what the client left, may be charged besides. */
+static bool usage_rests(struct json_val doc)
+{
+	struct json_val list, row;
+	const char *key = "usage";
+	if (!json_get(doc, key, &list) || list.type != JSON_ARRAY)
+		return not_yet("/usage has no usage");
+	for (struct json_iter it = json_iter_of(list); json_next_elem(&it, &row);) {
+		const struct tenant *t = tenant_of(row);
+		if (t == NULL)
+			continue;
+		if (json_get_u64(row, "estimated", 0) > 0)
+			continue; /* Streams that told no usage */
+		uint64_t in = json_get_u64(row, "input_tokens", 0), out = json_get_u64(row, "output_tokens", 0);
+		bool exact = t->unsure == 0 && PLAN(odd_engine) == ODD_NOTHING && cluster.last_harm == 0;
+		if (in < t->prompt_tokens || out < t->completion_tokens || (exact && (in != t->prompt_tokens || out != t->completion_tokens)))
+			return not_yet("%s is charged %llu and %llu tokens, and used %llu and %llu", t->name, (unsigned long long)in, (unsigned long long)out,
+				(unsigned long long)t->prompt_tokens, (unsigned long long)t->completion_tokens);
+	}
+	return true;
+}
+
+static void check_tenants(void)
+{
+	bool kept = cluster.router.harmed == 0 && PLAN(clock) == 0; /* Usage of the last second goes with a router that is killed */
+	if (cluster.n_tenants == 0 || !kept)
+		return;
+	if (!holds(&cluster.router, 9091, "/usage?by=tenant", usage_rests))
+		world_fail("a wrong charge: %s", trouble);
+	const struct tenant *t = &cluster.tenant[0];
+	if (PLAN(budget) > 0 && t->answered > PLAN(budget))
+		world_fail("a budget is passed: %s got %llu answers of %llu", t->name, (unsigned long long)t->answered, (unsigned long long)PLAN(budget));
+	if (PLAN(budget) > 0 && t->over_budget > 0 && t->answered + t->unsure < PLAN(budget) && cluster.last_harm == 0)
+		world_fail("a budget refuses too early: %s got %llu answers of %llu", t->name, (unsigned long long)t->answered,
+			(unsigned long long)PLAN(budget));
+}
+
 /* The log has a line for each request that reached the router, if the router was never killed. */
 static void check_log(void)
 {
@@ -125,4 +172,5 @@ void checks_at_rest(void)
 	world_tell("at rest after %.1f s", (double)(world_now() - began) / 1e9);
 	world_sleep(2 * WORLD_SEC);
 	check_log();
+	check_tenants();
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/core/err.h"
+#include "policy/who/auth/auth.h"
 #include "scenario.h"
 
 extern int cgn_router_main(int argc, char **argv);
@@ -84,7 +85,46 @@ static void engine_argv(struct part *p, const struct node *n)
 		p->argv[i++] = "--fault";
 		p->argv[i++] = text("%s@every=%llu", odd_fault((enum odd)PLAN(odd_engine)), (unsigned long long)PLAN(odd_share));
 	}
+	if (n != NULL && PLAN(events)) {
+		p->argv[i++] = "--kv-events";
+		p->argv[i++] = "tcp://127.0.0.1:5557";
+		p->argv[i++] = "--kv-events-replay";
+		p->argv[i++] = "tcp://127.0.0.1:5657";
+	}
+	if (n != NULL && PLAN(handoff)) {
+		p->argv[i++] = "--handoff";
+		p->argv[i++] = handoff_name((enum dialect)PLAN(handoff));
+		p->argv[i++] = "--role";
+		p->argv[i++] = n->role;
+		p->argv[i++] = "--handoff-host";
+		p->argv[i++] = world_host_address(n->host);
+		p->argv[i++] = "--kv-block-bytes";
+		p->argv[i++] = "256";
+	}
 	p->argv[i] = NULL;
+}
+
+/* ---- keys ---- */
+
+static void keys_make(void)
+{
+	struct cgn_buf b = {0};
+	cluster.n_tenants = PLAN(tenants) < TENANTS_MOST ? PLAN(tenants) : TENANTS_MOST;
+	for (size_t i = 0; i < cluster.n_tenants; i++) {
+		struct tenant *t = &cluster.tenant[i];
+		struct auth_key key = {.scopes = AUTH_CHAT};
+		uint8_t entropy[AUTH_SECRET_BYTES];
+		char secret[AUTH_SECRET_MAX];
+		for (size_t k = 0; k < sizeof entropy; k++)
+			entropy[k] = (uint8_t)world_draw(256);
+		(void)snprintf(t->name, sizeof t->name, "tenant-%zu", i);
+		(void)snprintf(key.tenant, sizeof key.tenant, "%s", t->name);
+		if (!cgn_ok(auth_key_make(entropy, 1798761600, &key, secret, NULL)))
+			world_fail("no key can be made");
+		auth_key_format(&key, &b);
+		(void)snprintf(t->header, sizeof t->header, "Authorization: Bearer %s\r\n", secret);
+	}
+	file_put(cluster.gate, "/etc/keys", &b);
 }
 
 static void router_config(struct world_host *h)
@@ -96,6 +136,12 @@ static void router_config(struct world_host *h)
 		(unsigned long long)PLAN(workers), PLAN(resume) ? "true" : "false", PLAN(keepalive) ? "1s" : "0s");
 	if (PLAN(concurrent) > 0)
 		cgn_buf_fmt(&b, "[router.admission]\nmax_concurrent_per_replica = %llu\n", (unsigned long long)PLAN(concurrent));
+	if (cluster.n_tenants > 0)
+		cgn_buf_putz(&b, "[auth]\nenabled = true\napi_keys_file = \"/etc/keys\"\n");
+	if (cluster.n_tenants > 0 && PLAN(budget) > 0)
+		cgn_buf_fmt(&b, "[tenants.\"%s\"]\nbudgets = [\"%llu requests/month\"]\n", cluster.tenant[0].name, (unsigned long long)PLAN(budget));
+	if (PLAN(handoff))
+		cgn_buf_putz(&b, "[router.disagg]\nenabled = true\ncolocate_below_tokens = 32\n");
 	file_put(h, "/etc/cognitora.toml", &b);
 }
 
@@ -103,9 +149,14 @@ static void agent_config(const struct node *n)
 {
 	struct cgn_buf b = {0};
 	cgn_buf_fmt(&b, "[security]\ninsecure = true\n[log]\nformat = \"json\"\n[cluster]\nrouter = \"%s:9090\"\nlease = \"5s\"\nstate_dir = \"/var/lib/cognitora\"\n"
-		"[agent]\nnode_id = \"%s\"\nlisten = \"0.0.0.0:7080\"\nlisten_admin = \"0.0.0.0:7081\"\nadvertise = \"%s:7080\"\nheartbeat = \"1s\"\n"
+		"[agent]\nnode_id = \"%s\"\nlisten = \"0.0.0.0:7080\"\nlisten_admin = \"0.0.0.0:7081\"\nadvertise = \"%s:7080\"\nheartbeat = \"1s\"\nrole = \"%s\"\n"
 		"[engine]\nkind = \"sim\"\nurl = \"http://127.0.0.1:8000\"\n",
-		world_host_address(cluster.gate), n->name, world_host_address(n->host));
+		world_host_address(cluster.gate), n->name, world_host_address(n->host), n->role);
+	if (PLAN(events))
+		cgn_buf_putz(&b, "kv_events = \"tcp://127.0.0.1:5557\"\nkv_events_replay = \"tcp://127.0.0.1:5657\"\n");
+	if (PLAN(handoff))
+		cgn_buf_fmt(&b, "handoff = \"%s\"\nhandoff_port = 8000\nhandoff_host = \"%s\"\n", handoff_name((enum dialect)PLAN(handoff)),
+			world_host_address(n->host));
 	file_put(n->host, "/etc/cognitora.toml", &b);
 }
 
@@ -128,6 +179,7 @@ static void node_start(struct node *n, size_t i)
 	n->host = world_host_new(text("node-%s", n->name));
 	host_prepare(n->host);
 	n->odd = i == 0 && PLAN(odd_engine) != ODD_NOTHING;
+	n->role = PLAN(handoff) == DIALECT_NONE ? "both" : i == 0 ? "prefill" : "decode";
 	agent_config(n);
 	engine_argv(&n->engine, n);
 	part_start(&n->engine, n->host, text("engine-%s", n->name), cgn_sim_main);
@@ -154,9 +206,12 @@ static size_t ready_nodes(void)
 
 void cluster_start(void)
 {
+	if (PLAN(handoff) != DIALECT_NONE && PLAN(nodes) < 2)
+		plan.at[KNOB_nodes] = 2;
 	cluster.n_nodes = PLAN(nodes) < NODES_MOST ? PLAN(nodes) : NODES_MOST;
 	cluster.gate = world_host_new("gate");
 	host_prepare(cluster.gate);
+	keys_make();
 	router_config(cluster.gate);
 	cluster.twin_host = world_host_new("twin");
 	host_prepare(cluster.twin_host);
@@ -171,5 +226,7 @@ void cluster_start(void)
 			world_fail("the cluster is not ready: after a minute without faults not all nodes are");
 		world_sleep(100 * WORLD_MS);
 	}
+	if (PLAN(handoff) != DIALECT_NONE)
+		world_sleep(3 * WORLD_SEC); /* Until all have told how they hand over */
 	world_tell("all %zu nodes are ready", cluster.n_nodes);
 }

@@ -18,9 +18,15 @@ struct said {
 	bool done, odd; /* data: [DONE]; an event that is not JSON */
 };
 
+/* The API in which a request is sent. */
+enum api { API_COMPLETIONS, API_CHAT, API_MESSAGES, API_RESPONSES, API_OLLAMA };
+
 struct request {
 	unsigned id;
-	bool stream, chat, usage;
+	enum api api;
+	bool stream, usage;
+	struct tenant *tenant; /* NULL: no key */
+	struct cgn_buf right_body; /* What the twin is asked, when it is asked in another API */
 	struct cgn_buf body;
 	struct said right;
 	int right_status;
@@ -42,6 +48,39 @@ static void take_string(struct json_val object, const char *key, struct cgn_buf 
 		json_str_to(v, out);
 }
 
+/* The parts of a message of Anthropic, of a response of OpenAI, and of an answer of Ollama. */
+static void take_parts(struct json_val list, struct said *s)
+{
+	struct json_val part, inner;
+	for (struct json_iter it = json_iter_of(list); json_next_elem(&it, &part);) {
+		take_string(part, "text", &s->text);
+		if (json_get(part, "content", &inner) && inner.type == JSON_ARRAY)
+			take_parts(inner, s);
+	}
+}
+
+static void take_others(struct json_val doc, struct said *s)
+{
+	struct json_val v, type;
+	bool typed = json_get(doc, "type", &type);
+	if (json_get(doc, "content", &v) && v.type == JSON_ARRAY)
+		take_parts(v, s);
+	if (json_get(doc, "output", &v) && v.type == JSON_ARRAY)
+		take_parts(v, s);
+	if (json_get(doc, "message", &v) && !typed)
+		take_string(v, "content", &s->text);
+	if (!typed)
+		return;
+	if (cgn_str_eq(type.raw, CGN_STR("\"content_block_delta\"")) && json_get(doc, "delta", &v))
+		take_string(v, "text", &s->text);
+	if (cgn_str_eq(type.raw, CGN_STR("\"response.output_text.delta\"")))
+		take_string(doc, "delta", &s->text);
+	if (cgn_str_eq(type.raw, CGN_STR("\"error\"")) || cgn_str_eq(type.raw, CGN_STR("\"response.failed\"")))
+		cgn_buf_str(&s->error, doc.raw);
+	s->done |= cgn_str_eq(type.raw, CGN_STR("\"message_stop\"")) || cgn_str_eq(type.raw, CGN_STR("\"response.completed\"")) ||
+		cgn_str_eq(type.raw, CGN_STR("\"response.incomplete\""));
+}
+
 static void take_choice(struct json_val choice, struct said *s)
 {
 	struct json_val inner;
@@ -58,8 +97,10 @@ static void take_document(struct cgn_str text, struct said *s)
 		s->odd = true;
 		return;
 	}
-	if (json_get(doc, "error", &v))
+	if (json_get(doc, "error", &v) && v.type != JSON_NULL)
 		cgn_buf_str(&s->error, v.raw);
+	take_others(doc, s);
+	s->done |= json_get_bool(doc, "done", false);
 	if (json_get(doc, "choices", &v) && v.type == JSON_ARRAY) {
 		struct json_iter it = json_iter_of(v);
 		struct json_val choice;
@@ -67,8 +108,8 @@ static void take_document(struct cgn_str text, struct said *s)
 			take_choice(choice, s);
 	}
 	if (json_get(doc, "usage", &v) && v.type == JSON_OBJECT) {
-		s->prompt_tokens = json_get_u64(v, "prompt_tokens", 0);
-		s->completion_tokens = json_get_u64(v, "completion_tokens", 0);
+		s->prompt_tokens = json_get_u64(v, "prompt_tokens", json_get_u64(v, "input_tokens", 0));
+		s->completion_tokens = json_get_u64(v, "completion_tokens", json_get_u64(v, "output_tokens", 0));
 	}
 }
 
@@ -94,6 +135,14 @@ static void said_read(const struct http_got *got, struct said *s)
 		sse_scan_init(&scan, 1 << 20, on_event, s);
 		sse_scan_feed(&scan, cgn_buf_view(&got->body));
 		sse_scan_fini(&scan);
+	} else if (type.n >= 20 && memcmp(type.p, "application/x-ndjson", 20) == 0) {
+		struct cgn_str rest = cgn_buf_view(&got->body);
+		for (const char *end; (end = rest.n > 0 ? memchr(rest.p, '\n', rest.n) : NULL) != NULL;) {
+			take_document((struct cgn_str){rest.p, (size_t)(end - rest.p)}, s);
+			s->events++;
+			rest.n -= (size_t)(end + 1 - rest.p);
+			rest.p = end + 1;
+		}
 	} else if (got->body.n > 0) {
 		take_document(cgn_buf_view(&got->body), s);
 		s->done = true;
@@ -110,27 +159,47 @@ static void put_prompt(struct cgn_buf *b)
 		cgn_buf_fmt(b, "%s ", words[i < common ? (family * 7 + i * i + i / 3) % 16 : world_draw(16)]);
 }
 
+static void put_body(struct cgn_buf *b, const struct request *r, enum api api, struct cgn_str prompt, unsigned max)
+{
+	static const char *const begins[] = {"\"prompt\":\"", "\"messages\":[{\"role\":\"user\",\"content\":\"",
+		"\"messages\":[{\"role\":\"user\",\"content\":\"", "\"input\":\"", "\"messages\":[{\"role\":\"user\",\"content\":\""};
+	static const char *const ends[] = {"\"", "\"}]", "\"}]", "\"", "\"}]"};
+	cgn_buf_putz(b, "{\"model\":\"m\",");
+	cgn_buf_putz(b, begins[api]);
+	cgn_buf_str(b, prompt);
+	cgn_buf_putz(b, ends[api]);
+	cgn_buf_fmt(b, ",\"%s\":%s%u%s", api == API_RESPONSES ? "max_output_tokens" : api == API_OLLAMA ? "options" : "max_tokens",
+		api == API_OLLAMA ? "{\"num_predict\":" : "", max, api == API_OLLAMA ? "}" : "");
+	cgn_buf_fmt(b, ",\"stream\":%s%s}", r->stream ? "true" : "false", r->usage ? ",\"stream_options\":{\"include_usage\":true}" : "");
+}
+
 static void request_draw(struct request *r)
 {
-	struct cgn_buf *b = &r->body;
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf prompt = {0};
 	r->stream = PLAN(stream) == 2 || (PLAN(stream) == 1 && world_chance(2));
-	r->chat = PLAN(chat) == 2 || (PLAN(chat) == 1 && world_chance(2));
-	r->usage = r->stream && PLAN(usage) != 0;
-	cgn_buf_putz(b, "{\"model\":\"m\",");
-	cgn_buf_putz(b, r->chat ? "\"messages\":[{\"role\":\"user\",\"content\":\"" : "\"prompt\":\"");
-	put_prompt(b);
-	cgn_buf_putz(b, r->chat ? "\"}]" : "\"");
-	cgn_buf_fmt(b, ",\"max_tokens\":%llu", (unsigned long long)(1 + world_draw(PLAN(max_tokens))));
-	cgn_buf_fmt(b, ",\"stream\":%s%s}", r->stream ? "true" : "false", r->usage ? ",\"stream_options\":{\"include_usage\":true}" : "");
+	r->api = PLAN(chat) == 2 || (PLAN(chat) == 1 && world_chance(2)) ? API_CHAT : API_COMPLETIONS;
+	if (PLAN(dialects) && world_chance(2))
+		r->api = API_MESSAGES + (enum api)world_draw(3);
+	r->usage = r->stream && PLAN(usage) != 0 && r->api <= API_CHAT;
+	r->tenant = cluster.n_tenants > 0 ? &cluster.tenant[world_draw(cluster.n_tenants)] : NULL;
+	put_prompt(&prompt);
+	unsigned max = 1 + (unsigned)world_draw(PLAN(max_tokens));
+	put_body(&r->body, r, r->api, cgn_buf_view(&prompt), max);
+	/* The twin is asked for a whole answer, which tells its tokens. */
+	struct request whole = {.stream = false};
+	put_body(&r->right_body, &whole, r->api == API_OLLAMA ? API_CHAT : r->api, cgn_buf_view(&prompt), max);
 }
 
 static struct http_want want_of(const struct request *r, const struct part *p, uint16_t port)
 {
+	static const char *const paths[] = {"/v1/completions", "/v1/chat/completions", "/v1/messages", "/v1/responses", "/api/chat"};
+	bool right = p == &cluster.twin;
 	return (struct http_want){.ip = world_host_address(p->host),
 		.port = port,
 		.method = "POST",
-		.path = r->chat ? "/v1/chat/completions" : "/v1/completions",
-		.body = cgn_buf_view(&r->body),
+		.path = paths[right && r->api == API_OLLAMA ? API_CHAT : r->api],
+		.headers = r->tenant != NULL ? r->tenant->header : NULL,
+		.body = cgn_buf_view(right ? &r->right_body : &r->body),
 		.timeout = TIMEOUT};
 }
 
@@ -174,14 +243,20 @@ static void judge_whole(const struct request *r, const struct said *s)
 	if (!same(&s->text, &r->right.text))
 		world_fail("a wrong answer: request %u got \"%.*s\", right is \"%.*s\"", r->id, (int)s->text.n, s->text.p, (int)r->right.text.n,
 			r->right.text.p);
-	if (!same(&s->finish, &r->right.finish))
+	if (r->api <= API_CHAT && !same(&s->finish, &r->right.finish))
 		world_fail("a wrong finish_reason: request %u got \"%.*s\", right is \"%.*s\"", r->id, (int)s->finish.n, s->finish.p,
 			(int)r->right.finish.n, r->right.finish.p);
-	if (s->completion_tokens != r->right.completion_tokens || s->prompt_tokens != r->right.prompt_tokens)
+	bool told = r->api <= API_CHAT && (!r->stream || r->usage);
+	if (told && (s->completion_tokens != r->right.completion_tokens || s->prompt_tokens != r->right.prompt_tokens))
 		world_fail("a wrong usage: request %u got %llu and %llu tokens, right are %llu and %llu", r->id, (unsigned long long)s->prompt_tokens,
 			(unsigned long long)s->completion_tokens, (unsigned long long)r->right.prompt_tokens,
 			(unsigned long long)r->right.completion_tokens);
 	cluster.answered++;
+	if (r->tenant != NULL) {
+		r->tenant->answered++;
+		r->tenant->prompt_tokens += r->right.prompt_tokens;
+		r->tenant->completion_tokens += r->right.completion_tokens;
+	}
 }
 
 /* The head said 200. */
@@ -212,7 +287,15 @@ static void judge_refusal(const struct request *r, const struct http_got *got, u
 	said_read(got, &s);
 	if (s.error.n == 0)
 		world_fail("a refusal without a reason: request %u got status %d and \"%.*s\"", r->id, got->status, (int)got->body.n, got->body.p);
-	if (got->status != r->right_status && !is_troubled(began) && PLAN(concurrent) == 0)
+	if (got->status == 429 && memmem(s.error.p, s.error.n, "budget exhausted", 16) != NULL && r->tenant != NULL) {
+		r->tenant->over_budget++;
+		cluster.refused++;
+		said_fini(&s);
+		return;
+	}
+	/* Engines that answer only in pairs hand over completions and chats alone. */
+	bool paired = got->status == 501 && PLAN(handoff) != DIALECT_NONE && r->api > API_CHAT;
+	if (got->status != r->right_status && !paired && !is_troubled(began) && PLAN(concurrent) == 0)
 		world_fail("a refusal without a fault: request %u got status %d, %.*s", r->id, got->status, (int)s.error.n, s.error.p);
 	cluster.refused++;
 	said_fini(&s);
@@ -270,13 +353,18 @@ static void request_run(unsigned id)
 	} else if (PLAN(slow) > 0 && world_chance(PLAN(slow))) {
 		want.pause = world_draw(300 * WORLD_MS);
 	}
-	uint64_t began = world_now();
+	uint64_t began = world_now(), answered = cluster.answered, refused = cluster.refused;
 	cluster.sent++;
 	http_ask(&want, &got);
 	judge(&r, &got, began);
+	if (r.tenant != NULL) {
+		r.tenant->sent++;
+		r.tenant->unsure += answered == cluster.answered && refused == cluster.refused;
+	}
 	http_got_fini(&got);
 	said_fini(&r.right);
 	cgn_buf_fini(&r.body);
+	cgn_buf_fini(&r.right_body);
 }
 
 static void client_run(void *arg)

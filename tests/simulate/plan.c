@@ -22,6 +22,12 @@ static const char *const faults[] = {
 #undef ODD
 };
 
+static const char *const handoffs[] = {
+#define HANDOFF(id, name) name,
+#include "handoffs.def"
+#undef HANDOFF
+};
+
 const char *knob_name(enum knob k)
 {
 	return knobs[k].name;
@@ -40,6 +46,11 @@ const char *knob_meaning(enum knob k)
 const char *odd_fault(enum odd o)
 {
 	return faults[o];
+}
+
+const char *handoff_name(enum dialect d)
+{
+	return handoffs[d];
 }
 
 static uint64_t stream;

@@ -12,6 +12,12 @@ enum odd {
 #undef ODD
 	ODD_COUNT
 };
+enum dialect {
+#define HANDOFF(id, name) DIALECT_##id,
+#include "handoffs.def"
+#undef HANDOFF
+	DIALECT_COUNT
+};
 enum knob {
 #define KNOB(name, least, drawn, meaning) KNOB_##name,
 #include "knobs.def"
@@ -34,5 +40,6 @@ const char *knob_name(enum knob k);
 uint64_t knob_least(enum knob k); /* The value at which the run is simplest */
 const char *knob_meaning(enum knob k);
 const char *odd_fault(enum odd o);
+const char *handoff_name(enum dialect d);
 /* Print the knobs that differ from their simplest values. */
 void plan_print(void);

@@ -5,7 +5,8 @@
 #include "http.h"
 #include "plan.h"
 
-#define NODES_MOST 4
+#define NODES_MOST   4
+#define TENANTS_MOST 2
 
 /* A program that is started again when it ends. */
 struct part {
@@ -22,13 +23,23 @@ struct node {
 	char name[8];
 	struct world_host *host;
 	struct part agent, engine;
-	bool odd; /* Its engine does something wrong */
+	bool odd;         /* Its engine does something wrong */
+	const char *role; /* prefill, decode or both */
+};
+/* A tenant, and what is known of its requests. */
+struct tenant {
+	char name[32], header[160]; /* Authorization, with \r\n */
+	uint64_t sent, answered, unsure; /* |unsure|: those of which it is not known whether they count */
+	uint64_t prompt_tokens, completion_tokens; /* Of those that were answered */
+	uint64_t over_budget; /* Refused as such */
 };
 struct cluster {
 	struct world_host *gate, *twin_host;
 	struct part router, twin;
 	struct node node[NODES_MOST];
 	size_t n_nodes;
+	struct tenant tenant[TENANTS_MOST];
+	size_t n_tenants; /* 0: no keys */
 	uint64_t last_harm; /* When the last fault was begun or mended; 0: there was none */
 	uint64_t sent, answered, refused, left, broken, lost; /* Requests, by how they ended */
 	bool over; /* No further fault begins, and parts stay as they are */

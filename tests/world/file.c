@@ -15,25 +15,28 @@ uint64_t world_wall(const struct world_host *h)
 	return world.wall_base + world.now + (uint64_t)h->skew;
 }
 
-static struct vnode *vnode_new(enum vnode_kind kind, const char *name, mode_t mode)
+static struct vnode *vnode_new(struct world_host *h, enum vnode_kind kind, const char *name, mode_t mode)
 {
 	static ino_t inodes;
 	struct vnode *n = CGN_NEW(struct vnode);
-	*n = (struct vnode){.kind = kind, .name = cgn_str_dupz(cgn_str_of(name)), .mode = mode, .inode = ++inodes, .links = 1};
+	*n = (struct vnode){.kind = kind, .name = cgn_str_dupz(cgn_str_of(name)), .mode = mode, .inode = ++inodes, .links = 1, .host = h};
 	cgn_list_init(&n->children);
 	cgn_list_init(&n->sibling);
+	cgn_list_init(&n->unsafe);
 	return n;
 }
 
-struct vnode *vnode_root(void)
+struct vnode *vnode_root(struct world_host *h)
 {
-	return vnode_new(VNODE_FOLDER, "", 0755);
+	return vnode_new(h, VNODE_FOLDER, "", 0755);
 }
 
 static void vnode_free_unused(struct vnode *n)
 {
 	if (n->links > 0 || n->opens > 0)
 		return;
+	n->host->disk_used -= n->n;
+	unsafe_drop(n);
 	free(n->p);
 	free(n->name);
 	free(n);
@@ -100,7 +103,7 @@ static struct vnode *walk(struct world_host *h, const char *path, bool keep, con
 	return at;
 }
 
-struct vnode *file_find(struct world_host *h, const char *path)
+struct vnode *vnode_find(struct world_host *h, const char *path)
 {
 	return walk(h, path, false, NULL);
 }
@@ -112,20 +115,31 @@ struct vnode *file_folder(struct world_host *h, const char *path, const char **l
 
 struct vnode *file_make(struct world_host *h, struct vnode *folder, const char *name, enum vnode_kind kind, mode_t mode)
 {
-	struct vnode *n = vnode_new(kind, name, mode);
+	struct vnode *n = vnode_new(h, kind, name, mode);
 	n->parent = folder;
 	n->changed = world_wall(h);
 	cgn_list_push(&folder->children, &n->sibling);
+	unsafe_made(h, n);
 	world_note("make", n->inode, (uint64_t)kind);
 	return n;
 }
 
-void file_unlink(struct vnode *n)
+void vnode_unlink(struct vnode *n)
 {
+	unsafe_removed(n->host, n);
 	cgn_list_drop(&n->sibling);
 	n->parent = NULL;
 	n->links = 0;
 	world_note("unlink", n->inode, 0);
+	vnode_free_unused(n);
+}
+
+/* The file's name goes to another file. */
+static void vnode_replace(struct vnode *n)
+{
+	cgn_list_drop(&n->sibling);
+	n->parent = NULL;
+	n->links = 0;
 	vnode_free_unused(n);
 }
 
@@ -137,8 +151,9 @@ int file_rename(struct vnode *n, struct vnode *folder, const char *name)
 	if (old != NULL && old->kind == VNODE_FOLDER && !cgn_list_empty(&old->children))
 		return ENOTEMPTY;
 	char *copy = cgn_str_dupz(cgn_str_of(name));
+	unsafe_moved(n->host, n, folder, name, old);
 	if (old != NULL)
-		file_unlink(old);
+		vnode_replace(old);
 	free(n->name);
 	n->name = copy;
 	n->parent = folder;
@@ -148,17 +163,29 @@ int file_rename(struct vnode *n, struct vnode *folder, const char *name)
 	return 0;
 }
 
-int file_resize(struct world_host *h, struct vnode *n, size_t size)
+void file_set_size(struct vnode *n, size_t size)
 {
-	if (size > FILE_MOST)
-		return EFBIG;
 	if (size > n->cap) {
 		n->cap = size > 2 * n->cap ? size : 2 * n->cap;
 		n->p = CGN_GROWN(n->p, n->cap);
 	}
 	if (size > n->n)
 		memset(n->p + n->n, 0, size - n->n);
+	n->host->disk_used += size;
+	n->host->disk_used -= n->n;
 	n->n = size;
+}
+
+int file_resize(struct world_host *h, struct vnode *n, size_t size)
+{
+	if (size > FILE_MOST)
+		return EFBIG;
+	int e = size != n->n ? disk_write(h, size > n->n ? size - n->n : 0) : 0;
+	if (e != 0)
+		return e;
+	if (size != n->n)
+		unsafe_resize(n, size);
+	file_set_size(n, size);
 	n->changed = world_wall(h);
 	return 0;
 }
@@ -175,13 +202,20 @@ ssize_t file_read(struct vnode *n, void *p, size_t bytes, uint64_t at)
 
 ssize_t file_write(struct world_host *h, struct vnode *n, const void *p, size_t bytes, uint64_t at)
 {
-	if (at + bytes > n->n) {
-		int e = file_resize(h, n, (size_t)at + bytes);
-		if (e != 0) {
-			errno = e;
-			return -1;
-		}
+	uint64_t end = at + bytes, more = end > n->n ? end - n->n : 0;
+	int e = end > FILE_MOST ? EFBIG : disk_write(h, more);
+	if (e == ENOSPC && disk_free(h) + n->n > at) { /* What fits */
+		bytes = (size_t)(disk_free(h) + n->n - at);
+		end = at + bytes;
+		e = 0;
 	}
+	if (e != 0) {
+		errno = e;
+		return -1;
+	}
+	unsafe_write(n, p, bytes, (size_t)at);
+	if (end > n->n)
+		file_set_size(n, (size_t)end);
 	memcpy(n->p + at, p, bytes);
 	n->changed = world_wall(h);
 	world_note("write", n->inode, bytes);
@@ -201,7 +235,7 @@ ino_t file_socket(struct world_host *h, const char *path)
 
 bool file_exists(struct world_host *h, const char *path)
 {
-	return file_find(h, path) != NULL;
+	return vnode_find(h, path) != NULL;
 }
 
 void world_file_put(struct world_host *h, const char *path, const char *bytes, size_t n)
@@ -219,11 +253,13 @@ void world_file_put(struct world_host *h, const char *path, const char *bytes, s
 	}
 	(void)file_resize(h, at, 0);
 	(void)file_write(h, at, bytes, n, 0);
+	unsafe_drop(at);
+	names_safe(h);
 }
 
 const char *world_file_get(struct world_host *h, const char *path, size_t *n)
 {
-	struct vnode *f = file_find(h, path);
+	struct vnode *f = vnode_find(h, path);
 	if (f == NULL || f->kind != VNODE_FILE)
 		return NULL;
 	*n = f->n;

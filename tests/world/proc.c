@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "world_priv.h"
+#include "file_priv.h"
 
 /* The programs' writable data, as world.ld puts it together. */
 extern uint8_t world_globals_begin[], world_globals_end[];
@@ -36,7 +36,9 @@ void proc_enter(struct world_proc *p)
 struct world_host *world_host_new(const char *name)
 {
 	struct world_host *h = CGN_NEW(struct world_host);
-	*h = (struct world_host){.number = world.n_hosts++, .next_port = 32768, .root = vnode_root()};
+	*h = (struct world_host){.number = world.n_hosts++, .next_port = 32768};
+	h->root = vnode_root(h);
+	cgn_list_init(&h->names);
 	h->ip = 0x0a000001U + h->number;
 	(void)snprintf(h->name, sizeof h->name, "%s", name);
 	(void)snprintf(h->address, sizeof h->address, "10.0.0.%u", h->number + 1);
@@ -70,6 +72,7 @@ struct object *object_new(enum object_kind kind, int flags)
 	return o;
 }
 
+extern int __real_close(int fd);
 void object_unref(struct object *o)
 {
 	if (o == NULL || --o->refs > 0)
@@ -84,7 +87,7 @@ void object_unref(struct object *o)
 		free(o->file.path);
 		break;
 	case OBJECT_REAL:
-		(void)close(o->real);
+		(void)__real_close(o->real);
 		break;
 	case OBJECT_NULL:
 	case OBJECT_OUTPUT:
@@ -120,6 +123,8 @@ int proc_close(int fd)
 	if (o == NULL)
 		return -1;
 	this_proc()->files[fd] = NULL;
+	if (o->kind == OBJECT_FILE && o->file.node->record_lock == this_proc()->pid)
+		o->file.node->record_lock = 0;
 	object_unref(o);
 	return 0;
 }
@@ -163,6 +168,15 @@ struct world_proc *world_start(struct world_host *h, const char *name, world_mai
 	return p;
 }
 
+static void proc_locks_end(const struct world_proc *p)
+{
+	for (int fd = 0; fd < PROC_FILES; fd++) {
+		const struct object *o = p->files[fd];
+		if (o != NULL && o->kind == OBJECT_FILE && o->file.node->record_lock == p->pid)
+			o->file.node->record_lock = 0;
+	}
+}
+
 void proc_end(struct world_proc *p, int status)
 {
 	if (!p->alive)
@@ -172,6 +186,7 @@ void proc_end(struct world_proc *p, int status)
 	world_note("end", p->pid, (uint64_t)(int64_t)status);
 	world_tell("%s: %s ends, status %d", p->host->name, p->name, status);
 	proc_loops_end(p);
+	proc_locks_end(p);
 	for (int fd = 0; fd < PROC_FILES; fd++) {
 		object_unref(p->files[fd]);
 		p->files[fd] = NULL;

@@ -34,6 +34,12 @@
 	if (!is_simulated()) \
 	return real
 
+static int result_of(int error)
+{
+	errno = error != 0 ? error : errno;
+	return error == 0 ? 0 : -1;
+}
+
 /* ---- time ---- */
 
 static struct timespec timespec_of(uint64_t ns)
@@ -126,6 +132,15 @@ CALL(uint32_t, arc4random, void)
 	uint32_t v = 0;
 	fill(&v, sizeof v);
 	return v;
+}
+
+/* The C++ library's random device reads the processor's. */
+extern uint32_t __real__ZNSt13random_device9_M_getvalEv(void *device);
+extern uint32_t __wrap__ZNSt13random_device9_M_getvalEv(void *device);
+uint32_t __wrap__ZNSt13random_device9_M_getvalEv(void *device)
+{
+	SIMULATED_OR(__real__ZNSt13random_device9_M_getvalEv(device));
+	return (uint32_t)world_draw(UINT64_C(1) << 32);
 }
 
 /* ---- the machine ---- */
@@ -304,6 +319,12 @@ CALL(void *, dlopen, const char *name, int flags)
 {
 	SIMULATED_OR(__real_dlopen(name, flags));
 	return NULL;
+}
+
+CALL(int, sched_setscheduler, pid_t pid, int policy, const struct sched_param *param)
+{
+	SIMULATED_OR(__real_sched_setscheduler(pid, policy, param));
+	return 0;
 }
 
 struct ifaddrs;
@@ -538,6 +559,22 @@ CALL(int, close, int fd)
 	return proc_close(fd);
 }
 
+extern int __real_fcntl(int fd, int command, ...);
+extern int __real_fcntl64(int fd, int command, ...);
+
+/* A lock of a process, on the whole file: which part is asked for does not matter. It ends with the process, or when the
+ * process closes the file. */
+static int record_lock(struct object *o, const struct flock *want)
+{
+	struct vnode *n = o->file.node;
+	if (n->record_lock != 0 && n->record_lock != this_proc()->pid) {
+		errno = EAGAIN;
+		return -1;
+	}
+	n->record_lock = want->l_type == F_UNLCK ? 0 : this_proc()->pid;
+	return 0;
+}
+
 static int descriptor_control(int fd, int command, long arg)
 {
 	struct object *o = proc_fd(fd);
@@ -553,19 +590,21 @@ static int descriptor_control(int fd, int command, long arg)
 	case F_SETFL:
 		o->flags = (o->flags & ~(O_NONBLOCK | O_APPEND)) | ((int)arg & (O_NONBLOCK | O_APPEND));
 		return 0;
+	case F_SETLK:
+		return o->kind == OBJECT_FILE ? record_lock(o, (const struct flock *)(uintptr_t)arg) : 0;
+	case F_ADD_SEALS: /* Nobody here writes where he must not, and not every kernel has all seals */
+		return o->kind == OBJECT_REAL ? 0 : result_of(EINVAL);
 	case F_GETFD:
 	case F_SETFD:
 		return 0;
 	default:
 		if (o->kind == OBJECT_REAL)
-			return fcntl(o->real, command, arg);
+			return __real_fcntl64(o->real, command, arg);
 		errno = EINVAL;
 		return -1;
 	}
 }
 
-extern int __real_fcntl(int fd, int command, ...);
-extern int __real_fcntl64(int fd, int command, ...);
 int __wrap_fcntl(int fd, int command, ...);
 int __wrap_fcntl64(int fd, int command, ...);
 int __wrap_fcntl64(int fd, int command, ...)
@@ -719,12 +758,6 @@ static struct object *sock_object(int fd)
 		return NULL;
 	}
 	return o;
-}
-
-static int result_of(int error)
-{
-	errno = error != 0 ? error : errno;
-	return error == 0 ? 0 : -1;
 }
 
 static int sock_fd_new(struct sock *s, int flags)

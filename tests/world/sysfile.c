@@ -36,12 +36,6 @@ static int result_of(int error)
 	return error == 0 ? 0 : -1;
 }
 
-/* Work with a disk takes time; others run meanwhile. */
-static void disk_works(uint64_t most)
-{
-	world_sleep(10 * WORLD_US + world_draw(most));
-}
-
 /* ---- opening ---- */
 
 /* Return the path of |name| in the folder that is open as |dir|. Valid until the next call. */
@@ -59,6 +53,8 @@ static const char *path_at(int dir, const char *name)
 
 static int node_open(struct vnode *n, const char *path, int flags)
 {
+	if (n->kind == VNODE_FILE && (flags & O_ACCMODE) != O_RDONLY && disk_change(here()) != 0)
+		return result_of(EROFS);
 	struct object *o = object_new(OBJECT_FILE, flags & (O_ACCMODE | O_APPEND | O_NONBLOCK));
 	o->file.node = n;
 	o->file.path = cgn_str_dupz(cgn_str_of(path));
@@ -68,6 +64,18 @@ static int node_open(struct vnode *n, const char *path, int flags)
 	return proc_fd_new(o, 0);
 }
 
+/* Open the memory that is open as |fd| once more. */
+static int memory_open(int fd, int flags)
+{
+	extern int __real_fcntl64(int real, int command, ...);
+	const struct object *o = proc_fd(fd);
+	if (o == NULL || o->kind != OBJECT_REAL)
+		return result_of(ENOENT);
+	struct object *copy = object_new(OBJECT_REAL, flags & O_ACCMODE);
+	copy->real = __real_fcntl64(o->real, F_DUPFD_CLOEXEC, 3);
+	return proc_fd_new(copy, 0);
+}
+
 static int file_open(const char *path, int flags, mode_t mode)
 {
 	const char *last;
@@ -75,7 +83,9 @@ static int file_open(const char *path, int flags, mode_t mode)
 		return -1;
 	if (strcmp(path, "/dev/null") == 0)
 		return proc_fd_new(object_new(OBJECT_NULL, flags), 0);
-	struct vnode *n = file_find(here(), path);
+	if (strncmp(path, "/proc/self/fd/", 14) == 0)
+		return memory_open(atoi(path + 14), flags);
+	struct vnode *n = vnode_find(here(), path);
 	if (n == NULL && (errno != ENOENT || !(flags & O_CREAT)))
 		return -1;
 	if (n != NULL && flags & O_CREAT && flags & O_EXCL)
@@ -86,7 +96,7 @@ static int file_open(const char *path, int flags, mode_t mode)
 		return result_of(EISDIR);
 	if (n == NULL) {
 		struct vnode *folder = file_folder(here(), path, &last);
-		if (folder == NULL)
+		if (folder == NULL || result_of(disk_change(here())) != 0)
 			return -1;
 		n = file_make(here(), folder, last, VNODE_FILE, mode & ~this_proc()->umask);
 	}
@@ -142,7 +152,7 @@ FILE *__wrap_fopen(const char *path, const char *mode);
 FILE *__wrap_fopen64(const char *path, const char *mode)
 {
 	SIMULATED_OR(__real_fopen64(path, mode));
-	struct vnode *n = file_find(here(), path);
+	struct vnode *n = vnode_find(here(), path);
 	if (n == NULL || n->kind != VNODE_FILE || mode[0] != 'r') {
 		errno = n == NULL ? ENOENT : EACCES;
 		return NULL;
@@ -153,6 +163,40 @@ FILE *__wrap_fopen64(const char *path, const char *mode)
 FILE *__wrap_fopen(const char *path, const char *mode)
 {
 	return __wrap_fopen64(path, mode);
+}
+
+/* A stream over a simulated descriptor. */
+static ssize_t stream_read(void *cookie, char *p, size_t n)
+{
+	extern ssize_t __wrap_read(int fd, void *to, size_t room);
+	return __wrap_read((int)(intptr_t)cookie, p, n);
+}
+
+static ssize_t stream_write(void *cookie, const char *p, size_t n)
+{
+	extern ssize_t __wrap_write(int fd, const void *from, size_t bytes);
+	ssize_t done = __wrap_write((int)(intptr_t)cookie, p, n);
+	return done < 0 ? 0 : done;
+}
+
+static int stream_seek(void *cookie, off64_t *at, int whence)
+{
+	extern off64_t __wrap_lseek64(int fd, off64_t to, int from);
+	off64_t now = __wrap_lseek64((int)(intptr_t)cookie, *at, whence);
+	*at = now;
+	return now < 0 ? -1 : 0;
+}
+
+static int stream_close(void *cookie)
+{
+	return proc_close((int)(intptr_t)cookie);
+}
+
+CALL(FILE *, fdopen, int fd, const char *mode)
+{
+	SIMULATED_OR(__real_fdopen(fd, mode));
+	const cookie_io_functions_t io = {stream_read, stream_write, stream_seek, stream_close};
+	return proc_fd(fd) != NULL ? fopencookie((void *)(intptr_t)fd, mode, io) : NULL;
 }
 
 static int file_temporary(char *template)
@@ -254,6 +298,8 @@ CALL(ssize_t, read, int fd, void *p, size_t n)
 		return 0;
 	if (file_object(fd) == NULL)
 		return -1;
+	if (result_of(disk_read(here())) != 0)
+		return -1;
 	ssize_t got = file_read(o->file.node, p, n, o->file.offset);
 	if (got > 0)
 		o->file.offset += (uint64_t)got;
@@ -267,7 +313,9 @@ CALL(ssize_t, pread64, int fd, void *p, size_t n, off64_t at)
 	if (o != NULL && o->kind == OBJECT_REAL)
 		return __real_pread64(o->real, p, n, at);
 	o = file_object(fd);
-	return o != NULL ? file_read(o->file.node, p, n, (uint64_t)at) : -1;
+	if (o == NULL || result_of(disk_read(here())) != 0)
+		return -1;
+	return file_read(o->file.node, p, n, (uint64_t)at);
 }
 
 CALL(ssize_t, pwrite64, int fd, const void *p, size_t n, off64_t at)
@@ -407,16 +455,28 @@ int __wrap_posix_fadvise(int fd, off_t at, off_t n, int advice)
 CALL(int, fsync, int fd)
 {
 	SIMULATED_OR(__real_fsync(fd));
-	if (proc_fd(fd) == NULL)
+	struct object *o = proc_fd(fd);
+	if (o == NULL)
 		return -1;
-	disk_works(5 * WORLD_MS);
-	return 0;
+	return o->kind == OBJECT_FILE ? result_of(disk_sync(here(), o->file.node)) : 0;
 }
 
 int __wrap_fdatasync(int fd);
 int __wrap_fdatasync(int fd)
 {
 	return __wrap_fsync(fd);
+}
+
+CALL(int, sync_file_range, int fd, off64_t at, off64_t n, unsigned flags)
+{
+	SIMULATED_OR(__real_sync_file_range(fd, at, n, flags));
+	return proc_fd(fd) != NULL ? 0 : -1; /* It promises nothing */
+}
+
+CALL(ssize_t, readahead, int fd, off64_t at, size_t n)
+{
+	SIMULATED_OR(__real_readahead(fd, at, n));
+	return 0;
 }
 
 CALL(int, flock, int fd, int what)
@@ -451,7 +511,7 @@ static void stat_of(const struct vnode *n, struct stat64 *out)
 
 static int path_stat(const char *path, struct stat64 *out)
 {
-	struct vnode *n = path != NULL ? file_find(here(), path) : NULL;
+	struct vnode *n = path != NULL ? vnode_find(here(), path) : NULL;
 	if (n == NULL)
 		return -1;
 	stat_of(n, out);
@@ -506,17 +566,19 @@ CALL(int, fstatat64, int dir, const char *path, struct stat64 *out, int flags)
 CALL(int, access, const char *path, int mode)
 {
 	SIMULATED_OR(__real_access(path, mode));
-	return file_find(here(), path) != NULL ? 0 : -1;
+	if (vnode_find(here(), path) == NULL)
+		return -1;
+	return mode & W_OK ? result_of(disk_change(here())) : 0;
 }
 
 CALL(int, mkdir, const char *path, mode_t mode)
 {
 	SIMULATED_OR(__real_mkdir(path, mode));
 	const char *last;
-	if (file_find(here(), path) != NULL)
+	if (vnode_find(here(), path) != NULL)
 		return result_of(EEXIST);
 	struct vnode *folder = file_folder(here(), path, &last);
-	if (folder == NULL)
+	if (folder == NULL || result_of(disk_change(here())) != 0)
 		return -1;
 	(void)file_make(here(), folder, last, VNODE_FOLDER, mode & ~this_proc()->umask);
 	return 0;
@@ -524,14 +586,16 @@ CALL(int, mkdir, const char *path, mode_t mode)
 
 static int node_remove(const char *path, bool folder)
 {
-	struct vnode *n = path != NULL ? file_find(here(), path) : NULL;
+	struct vnode *n = path != NULL ? vnode_find(here(), path) : NULL;
 	if (n == NULL)
 		return -1;
 	if (folder != (n->kind == VNODE_FOLDER))
 		return result_of(folder ? ENOTDIR : EISDIR);
 	if (!cgn_list_empty(&n->children))
 		return result_of(ENOTEMPTY);
-	file_unlink(n);
+	if (result_of(disk_change(here())) != 0)
+		return -1;
+	vnode_unlink(n);
 	return 0;
 }
 
@@ -556,8 +620,8 @@ CALL(int, unlinkat, int dir, const char *path, int flags)
 static int node_rename(const char *from, const char *to)
 {
 	const char *last;
-	struct vnode *n = file_find(here(), from);
-	if (n == NULL)
+	struct vnode *n = vnode_find(here(), from);
+	if (n == NULL || result_of(disk_change(here())) != 0)
 		return -1;
 	struct vnode *folder = file_folder(here(), to, &last);
 	return folder != NULL ? result_of(file_rename(n, folder, last)) : -1;
@@ -580,7 +644,7 @@ CALL(int, renameat2, int from_dir, const char *from, int to_dir, const char *to,
 	const char *target = path_at(to_dir, to);
 	if (target == NULL)
 		return -1;
-	if (flags & 1 && file_find(here(), target) != NULL) /* RENAME_NOREPLACE */
+	if (flags & 1 && vnode_find(here(), target) != NULL) /* RENAME_NOREPLACE */
 		return result_of(EEXIST);
 	return node_rename(copy, target);
 }
@@ -588,7 +652,7 @@ CALL(int, renameat2, int from_dir, const char *from, int to_dir, const char *to,
 char *__wrap_realpath(const char *path, char *out);
 char *__wrap_realpath(const char *path, char *out)
 {
-	if (file_find(here(), path) == NULL)
+	if (vnode_find(here(), path) == NULL)
 		return NULL;
 	if (out == NULL)
 		return cgn_str_dupz(cgn_str_of(path));
@@ -628,7 +692,7 @@ DONE(futimens, int fd, const struct timespec *t)
 CALL(int, chmod, const char *path, mode_t mode)
 {
 	SIMULATED_OR(__real_chmod(path, mode));
-	struct vnode *n = file_find(here(), path);
+	struct vnode *n = vnode_find(here(), path);
 	if (n == NULL)
 		return -1;
 	n->mode = mode;
@@ -648,8 +712,9 @@ CALL(int, fchmod, int fd, mode_t mode)
 CALL(int, statvfs64, const char *path, struct statvfs64 *out)
 {
 	SIMULATED_OR(__real_statvfs64(path, out));
-	*out = (struct statvfs64){.f_bsize = 4096, .f_frsize = 4096, .f_blocks = 1 << 24, .f_bfree = 1 << 23, .f_bavail = 1 << 23};
-	return file_find(here(), path) != NULL ? 0 : -1;
+	uint64_t blocks = disk_free(here()) / 4096;
+	*out = (struct statvfs64){.f_bsize = 4096, .f_frsize = 4096, .f_blocks = blocks + here()->disk_used / 4096, .f_bfree = blocks, .f_bavail = blocks};
+	return vnode_find(here(), path) != NULL ? 0 : -1;
 }
 
 int __wrap_statvfs(const char *path, struct statvfs *out);
@@ -660,7 +725,8 @@ int __wrap_statvfs(const char *path, struct statvfs *out)
 
 static int fs_of(struct statfs64 *out)
 {
-	*out = (struct statfs64){.f_type = 0xef53, .f_bsize = 4096, .f_blocks = 1 << 24, .f_bfree = 1 << 23, .f_bavail = 1 << 23};
+	uint64_t blocks = disk_free(here()) / 4096;
+	*out = (struct statfs64){.f_type = 0xef53, .f_bsize = 4096, .f_blocks = blocks + here()->disk_used / 4096, .f_bfree = blocks, .f_bavail = blocks};
 	return 0;
 }
 

@@ -302,3 +302,144 @@ int __wrap_pthread_rwlock_unlock(pthread_rwlock_t *l)
 	unpark(l, true);
 	return 0;
 }
+
+/* ---- once ---- */
+
+enum { ONCE_NEW, ONCE_RUNS, ONCE_DONE };
+
+static void once_run(int *state, void (*fn)(void))
+{
+	while (*state == ONCE_RUNS)
+		(void)park(state, UINT64_MAX);
+	if (*state == ONCE_DONE)
+		return;
+	*state = ONCE_RUNS;
+	fn();
+	*state = ONCE_DONE;
+	unpark(state, true);
+}
+
+/* The C library's own state of one that has run outside the world is 2, too. */
+int __real_pthread_once(pthread_once_t *once, void (*fn)(void));
+int __wrap_pthread_once(pthread_once_t *once, void (*fn)(void));
+int __wrap_pthread_once(pthread_once_t *once, void (*fn)(void))
+{
+	if (!is_simulated())
+		return __real_pthread_once(once, fn);
+	once_run(once, fn);
+	return 0;
+}
+
+/* C++'s static variables in functions. The first byte says that the variable is there. */
+int __real___cxa_guard_acquire(char *guard);
+int __wrap___cxa_guard_acquire(char *guard);
+int __wrap___cxa_guard_acquire(char *guard)
+{
+	if (!is_simulated())
+		return __real___cxa_guard_acquire(guard);
+	while (guard[0] == 0 && guard[1] != 0)
+		(void)park(guard, UINT64_MAX);
+	if (guard[0] != 0)
+		return 0;
+	guard[1] = 1;
+	return 1;
+}
+
+static void guard_end(char *guard, char state)
+{
+	guard[0] = state;
+	guard[1] = 0;
+	unpark(guard, true);
+}
+
+void __real___cxa_guard_release(char *guard);
+void __wrap___cxa_guard_release(char *guard);
+void __wrap___cxa_guard_release(char *guard)
+{
+	if (!is_simulated())
+		__real___cxa_guard_release(guard);
+	else
+		guard_end(guard, 1);
+}
+
+void __real___cxa_guard_abort(char *guard);
+void __wrap___cxa_guard_abort(char *guard);
+void __wrap___cxa_guard_abort(char *guard)
+{
+	if (!is_simulated())
+		__real___cxa_guard_abort(guard);
+	else
+		guard_end(guard, 0);
+}
+
+/* ---- values of a thread ---- */
+
+#define KEYS_FIRST 1024U /* Keys of the C library are below */
+#define KEYS_MOST  4096U
+static void (*destructors[KEYS_MOST])(void *);
+static unsigned n_keys;
+
+int __real_pthread_key_create(pthread_key_t *out, void (*destructor)(void *));
+int __wrap_pthread_key_create(pthread_key_t *out, void (*destructor)(void *));
+int __wrap_pthread_key_create(pthread_key_t *out, void (*destructor)(void *))
+{
+	if (!is_simulated())
+		return __real_pthread_key_create(out, destructor);
+	if (n_keys == KEYS_MOST)
+		return EAGAIN;
+	destructors[n_keys] = destructor;
+	*out = KEYS_FIRST + n_keys++;
+	return 0;
+}
+
+int __wrap_pthread_key_delete(pthread_key_t key);
+int __wrap_pthread_key_delete(pthread_key_t key)
+{
+	if (key >= KEYS_FIRST)
+		destructors[key - KEYS_FIRST] = NULL;
+	return 0;
+}
+
+static struct fiber_value *value_find(pthread_key_t key)
+{
+	struct fiber *f = world.current;
+	for (size_t i = 0; i < CGN_COUNT(f->values); i++)
+		if (f->values[i].key == key)
+			return &f->values[i];
+	return NULL;
+}
+
+int __real_pthread_setspecific(pthread_key_t key, const void *value);
+int __wrap_pthread_setspecific(pthread_key_t key, const void *value);
+int __wrap_pthread_setspecific(pthread_key_t key, const void *value)
+{
+	if (!is_simulated() || key < KEYS_FIRST)
+		return __real_pthread_setspecific(key, value);
+	struct fiber_value *v = value_find(key);
+	if (v == NULL)
+		v = value_find(0);
+	if (v == NULL)
+		return ENOMEM;
+	*v = (struct fiber_value){key, (void *)(uintptr_t)value};
+	return 0;
+}
+
+void *__real_pthread_getspecific(pthread_key_t key);
+void *__wrap_pthread_getspecific(pthread_key_t key);
+void *__wrap_pthread_getspecific(pthread_key_t key)
+{
+	if (!is_simulated() || key < KEYS_FIRST)
+		return __real_pthread_getspecific(key);
+	struct fiber_value *v = value_find(key);
+	return v != NULL ? v->value : NULL;
+}
+
+void fiber_values_end(struct fiber *f)
+{
+	for (size_t i = 0; i < CGN_COUNT(f->values); i++) {
+		struct fiber_value v = f->values[i];
+		f->values[i] = (struct fiber_value){0};
+		if (v.key != 0 && v.value != NULL && destructors[v.key - KEYS_FIRST] != NULL)
+			destructors[v.key - KEYS_FIRST](v.value);
+	}
+}

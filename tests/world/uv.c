@@ -541,8 +541,8 @@ static void loop_wait(uv_loop_t *l, struct sim_loop *s, bool waits)
 		if (!in_time)
 			break;
 	}
-	if (waits && until == 0 && world_chance(3))
-		fiber_yield();
+	if (!waits || (until == 0 && world_chance(3)))
+		fiber_yield(); /* Who polls lets others run */
 }
 
 int __wrap_uv_run(uv_loop_t *l, uv_run_mode mode);

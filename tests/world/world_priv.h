@@ -8,6 +8,7 @@
 
 #include "base/core/buf.h"
 #include "base/core/list.h"
+#include "disk.h"
 #include "world.h"
 
 /* ---- fiber.c: a thread of a simulated process ---- */
@@ -30,6 +31,11 @@ struct fiber {
 	struct cgn_link park;     /* In the list of those that wait for a lock or a condition */
 	const void *at;           /* That lock or condition */
 	void *fake_stack;         /* AddressSanitizer's */
+	struct fiber_value {
+		unsigned key; /* 0: none */
+		void *value;
+	} values[8];              /* pthread_setspecific's */
+	uint8_t *locals;          /* Thread-local variables, while another fiber's are in place */
 };
 struct fiber *fiber_new(struct world_proc *p, void *(*run)(void *), void *arg);
 void fiber_free(struct fiber *f);
@@ -38,6 +44,8 @@ void fiber_leave(void);            /* From the fiber: back to the scheduler */
 /* Wait until fiber_wake or |until| (UINT64_MAX: no limit). Return false after the time. */
 bool fiber_wait(uint64_t until);
 void fiber_wake(struct fiber *f);
+/* The thread ends: call what pthread_key_create asked for. */
+void fiber_values_end(struct fiber *f);
 void fiber_yield(void); /* Let others run first, sometimes */
 
 /* ---- sched.c: what happens next ---- */
@@ -102,6 +110,10 @@ struct world_host {
 	struct cgn_link socks; /* Bound sockets */
 	uint16_t next_port;
 	bool cut[64]; /* By the other host's number */
+	struct world_faults disk;
+	uint64_t disk_used;
+	struct cgn_link names; /* unsafe_name.link: changes that are not safe */
+	uint64_t n_names;
 	unsigned number;
 };
 struct world_proc {
@@ -154,7 +166,7 @@ void sock_watch(struct sock *s, struct sock_watch *w, void (*changed)(struct soc
 void sock_free(struct sock *s); /* The last descriptor is closed */
 
 /* ---- file.c ---- */
-struct vnode *vnode_root(void);
+struct vnode *vnode_root(struct world_host *h);
 void vnode_unref_open(struct vnode *n);
 void file_unlock(struct object *o);
 

@@ -359,6 +359,20 @@ def test_options_of_the_answer_reach_the_decode_leg(world, kind):
         assert refused.json()["error"]["param"] == key
 
 
+@pytest.mark.parametrize("kind", DIALECTS)
+def test_a_prompt_that_the_engines_call_bad_is_the_clients_fault(world, kind):
+    """The client gets the engines' 400, not a 503 for the want of another prefill node."""
+    w = world(kind)
+    w.start("p", "prefill", "--time-scale", "0", "--max-model-len", "256")
+    w.start("d", "decode", "--time-scale", "0", "--max-model-len", "256")
+    w.ready()
+    for stream in (False, True):
+        a = w.c.chat(words(400, 1), max_tokens=4, stream=stream)
+        assert a.status == 400 and "256" in a.json()["error"]["message"], a.body
+    assert w.c.chat(words(100, 1), max_tokens=4).status == 200
+    assert all(n["breaker"]["state"] == "closed" for n in w.c.status()["nodes"])
+
+
 def usage_of(path, usage):
     """Return (tokens of the prompt, those of them that were found cached), as the API of |path| counts."""
     if path == "/v1/messages":  # Anthropic's input_tokens are the others

@@ -26,14 +26,17 @@ static bool text_is(struct json_val object, const char *key, const char *want)
 {
 	struct json_val v;
 	size_t n = strlen(want);
-	return json_get(object, key, &v) && v.type == JSON_STRING && v.raw.n == n + 2 && memcmp(v.raw.p + 1, want, n) == 0;
+	return json_get(object, key, &v) && v.type == JSON_STRING && v.raw.n == n + 2 &&
+		memcmp(v.raw.p + 1, want, n) == 0;
 }
 
 /* Parse a document; |got| is to be freed by the caller. */
-static bool document(const struct part *p, uint16_t port, const char *path, struct http_got *got, struct json_val *doc)
+static bool document(const struct part *p, uint16_t port, const char *path, struct http_got *got,
+	struct json_val *doc)
 {
 	if (!part_ask(p, port, path, got))
-		return not_yet("%s of %s: %s, status %d", path, p->name, http_end_text(got->end), got->status);
+		return not_yet("%s of %s: %s, status %d", path, p->name, http_end_text(got->end),
+			got->status);
 	if (!cgn_ok(json_parse(cgn_buf_view(&got->body), doc, NULL, NULL)))
 		world_fail("a document that is not JSON: %s of %s", path, p->name);
 	return true;
@@ -45,11 +48,15 @@ static bool node_rests(struct json_val n)
 	if (!json_get(n, "id", &id))
 		return not_yet("a node has no id");
 	if (!text_is(n, "state", "ready"))
-		return not_yet("node %.*s is not ready: %.*s", (int)id.raw.n, id.raw.p, (int)(n.raw.n < 300 ? n.raw.n : 300), n.raw.p);
+		return not_yet("node %.*s is not ready: %.*s", (int)id.raw.n, id.raw.p,
+			(int)(n.raw.n < 300 ? n.raw.n : 300), n.raw.p);
 	if (json_get_u64(n, "router_inflight", 99) != 0)
-		return not_yet("node %.*s has %llu requests", (int)id.raw.n, id.raw.p, (unsigned long long)json_get_u64(n, "router_inflight", 99));
-	if (json_get(n, "breaker", &breaker) && !text_is(breaker, "state", "closed") && !text_is(breaker, "state", "half-open") && PLAN(odd_engine) == ODD_NOTHING)
-		return not_yet("the breaker of node %.*s is open: %.*s", (int)id.raw.n, id.raw.p, (int)breaker.raw.n, breaker.raw.p);
+		return not_yet("node %.*s has %llu requests", (int)id.raw.n, id.raw.p,
+			(unsigned long long)json_get_u64(n, "router_inflight", 99));
+	if (json_get(n, "breaker", &breaker) && !text_is(breaker, "state", "closed") &&
+		!text_is(breaker, "state", "half-open") && PLAN(odd_engine) == ODD_NOTHING)
+		return not_yet("the breaker of node %.*s is open: %.*s", (int)id.raw.n, id.raw.p,
+			(int)breaker.raw.n, breaker.raw.p);
 	return true;
 }
 
@@ -62,7 +69,8 @@ static bool nodes_rest(struct json_val doc)
 	for (struct json_iter it = json_iter_of(list); json_next_elem(&it, &n); count++)
 		if (!node_rests(n))
 			return false;
-	return count == cluster.n_nodes || not_yet("the router knows %zu nodes of %zu", count, cluster.n_nodes);
+	return count == cluster.n_nodes ||
+		not_yet("the router knows %zu nodes of %zu", count, cluster.n_nodes);
 }
 
 static bool queue_rests(struct json_val doc)
@@ -79,7 +87,8 @@ static bool queue_rests(struct json_val doc)
 static bool engine_rests(struct json_val doc)
 {
 	if (json_get_u64(doc, "running", 0) != 0 || json_get_u64(doc, "waiting", 0) != 0)
-		return not_yet("an engine computes for nobody: %llu running, %llu waiting", (unsigned long long)json_get_u64(doc, "running", 0),
+		return not_yet("an engine computes for nobody: %llu running, %llu waiting",
+			(unsigned long long)json_get_u64(doc, "running", 0),
 			(unsigned long long)json_get_u64(doc, "waiting", 0));
 	return true;
 }
@@ -95,7 +104,8 @@ static bool holds(const struct part *p, uint16_t port, const char *path, bool (*
 
 static bool all_rests(void)
 {
-	bool ok = holds(&cluster.router, 9091, "/nodes", nodes_rest) && holds(&cluster.router, 9091, "/queue", queue_rests);
+	bool ok = holds(&cluster.router, 9091, "/nodes", nodes_rest) &&
+		holds(&cluster.router, 9091, "/queue", queue_rests);
 	/* A stalled answer of an odd engine stays with it. */
 	for (size_t i = 0; ok && i < cluster.n_nodes; i++)
 		ok = cluster.node[i].odd || holds(&cluster.node[i].engine, 8000, "/sim/state", engine_rests);
@@ -125,28 +135,35 @@ static bool usage_rests(struct json_val doc)
 			continue;
 		if (json_get_u64(row, "estimated", 0) > 0)
 			continue; /* Streams that told no usage */
-		uint64_t in = json_get_u64(row, "input_tokens", 0), out = json_get_u64(row, "output_tokens", 0);
+		uint64_t in = json_get_u64(row, "input_tokens", 0),
+			 out = json_get_u64(row, "output_tokens", 0);
 		bool exact = t->unsure == 0 && PLAN(odd_engine) == ODD_NOTHING && cluster.last_harm == 0;
-		if (in < t->prompt_tokens || out < t->completion_tokens || (exact && (in != t->prompt_tokens || out != t->completion_tokens)))
-			return not_yet("%s is charged %llu and %llu tokens, and used %llu and %llu", t->name, (unsigned long long)in, (unsigned long long)out,
-				(unsigned long long)t->prompt_tokens, (unsigned long long)t->completion_tokens);
+		if (in < t->prompt_tokens || out < t->completion_tokens ||
+			(exact && (in != t->prompt_tokens || out != t->completion_tokens)))
+			return not_yet("%s is charged %llu and %llu tokens, and used %llu and %llu", t->name,
+				(unsigned long long)in, (unsigned long long)out,
+				(unsigned long long)t->prompt_tokens,
+				(unsigned long long)t->completion_tokens);
 	}
 	return true;
 }
 
 static void check_tenants(void)
 {
-	bool kept = cluster.router.harmed == 0 && PLAN(clock) == 0; /* Usage of the last second goes with a router that is killed */
+	bool kept = cluster.router.harmed == 0 &&
+		PLAN(clock) == 0; /* Usage of the last second goes with a router that is killed */
 	if (cluster.n_tenants == 0 || !kept)
 		return;
 	if (!holds(&cluster.router, 9091, "/usage?by=tenant", usage_rests))
 		world_fail("a wrong charge: %s", trouble);
 	const struct tenant *t = &cluster.tenant[0];
 	if (PLAN(budget) > 0 && t->answered > PLAN(budget))
-		world_fail("a budget is passed: %s got %llu answers of %llu", t->name, (unsigned long long)t->answered, (unsigned long long)PLAN(budget));
-	if (PLAN(budget) > 0 && t->over_budget > 0 && t->answered + t->unsure < PLAN(budget) && cluster.last_harm == 0)
-		world_fail("a budget refuses too early: %s got %llu answers of %llu", t->name, (unsigned long long)t->answered,
-			(unsigned long long)PLAN(budget));
+		world_fail("a budget is passed: %s got %llu answers of %llu", t->name,
+			(unsigned long long)t->answered, (unsigned long long)PLAN(budget));
+	if (PLAN(budget) > 0 && t->over_budget > 0 && t->answered + t->unsure < PLAN(budget) &&
+		cluster.last_harm == 0)
+		world_fail("a budget refuses too early: %s got %llu answers of %llu", t->name,
+			(unsigned long long)t->answered, (unsigned long long)PLAN(budget));
 }
 
 /* The log has a line for each request that reached the router, if the router was never killed. */
@@ -154,10 +171,12 @@ static void check_log(void)
 {
 	size_t n, lines = 0;
 	const char *log = world_log(cluster.router.proc, &n);
-	for (const char *p = log, *end = log + n; p != NULL && (p = memmem(p, (size_t)(end - p), "\"gateway.request\"", 17)) != NULL; p++)
+	for (const char *p = log, *end = log + n;
+		p != NULL && (p = memmem(p, (size_t)(end - p), "\"gateway.request\"", 17)) != NULL; p++)
 		lines++;
 	if (cluster.router.harmed == 0 && lines != cluster.sent)
-		world_fail("the access log has %zu lines for %llu requests", lines, (unsigned long long)cluster.sent);
+		world_fail("the access log has %zu lines for %llu requests", lines,
+			(unsigned long long)cluster.sent);
 }
 
 void checks_at_rest(void)

@@ -76,14 +76,16 @@ static void host_prepare(struct world_host *h)
 static void engine_argv(struct part *p, const struct node *n)
 {
 	size_t i = 0;
-	const char *const argv[] = {"cgn-sim", "--listen", "0.0.0.0:8000", "--model", "m", "--decode-ms", text("%llu", (unsigned long long)PLAN(decode_ms)),
-		"--kv-blocks", text("%llu", (unsigned long long)PLAN(kv_blocks)), "--max-batch", text("%llu", (unsigned long long)PLAN(max_batch)),
-		"--max-model-len", "8192"};
+	const char *const argv[] = {"cgn-sim", "--listen", "0.0.0.0:8000", "--model", "m", "--decode-ms",
+		text("%llu", (unsigned long long)PLAN(decode_ms)), "--kv-blocks",
+		text("%llu", (unsigned long long)PLAN(kv_blocks)), "--max-batch",
+		text("%llu", (unsigned long long)PLAN(max_batch)), "--max-model-len", "8192"};
 	for (; i < CGN_COUNT(argv); i++)
 		p->argv[i] = argv[i];
 	if (n != NULL && n->odd) {
 		p->argv[i++] = "--fault";
-		p->argv[i++] = text("%s@every=%llu", odd_fault((enum odd)PLAN(odd_engine)), (unsigned long long)PLAN(odd_share));
+		p->argv[i++] = text("%s@every=%llu", odd_fault((enum odd)PLAN(odd_engine)),
+			(unsigned long long)PLAN(odd_share));
 	}
 	if (n != NULL && PLAN(events)) {
 		p->argv[i++] = "--kv-events";
@@ -130,16 +132,21 @@ static void keys_make(void)
 static void router_config(struct world_host *h)
 {
 	struct cgn_buf b = {0};
-	cgn_buf_putz(&b, "[security]\ninsecure = true\n[log]\nformat = \"json\"\n[cluster]\nstate_backend = \"embedded\"\nstate_dir = \"/var/lib/cognitora\"\n"
+	cgn_buf_putz(&b,
+		"[security]\ninsecure = true\n[log]\nformat = \"json\"\n[cluster]\nstate_backend = \"embedded\"\nstate_dir = \"/var/lib/cognitora\"\n"
 		"[router]\nlisten = \"0.0.0.0:8080\"\nlisten_grpc = \"0.0.0.0:9090\"\nlisten_admin = \"0.0.0.0:9091\"\n");
-	cgn_buf_fmt(&b, "worker_threads = %llu\nresume = %s\nsse_keepalive = \"%s\"\nfirst_byte_timeout = \"30s\"\nstream_idle_timeout = \"20s\"\n",
-		(unsigned long long)PLAN(workers), PLAN(resume) ? "true" : "false", PLAN(keepalive) ? "1s" : "0s");
+	cgn_buf_fmt(&b,
+		"worker_threads = %llu\nresume = %s\nsse_keepalive = \"%s\"\nfirst_byte_timeout = \"30s\"\nstream_idle_timeout = \"20s\"\n",
+		(unsigned long long)PLAN(workers), PLAN(resume) ? "true" : "false",
+		PLAN(keepalive) ? "1s" : "0s");
 	if (PLAN(concurrent) > 0)
-		cgn_buf_fmt(&b, "[router.admission]\nmax_concurrent_per_replica = %llu\n", (unsigned long long)PLAN(concurrent));
+		cgn_buf_fmt(&b, "[router.admission]\nmax_concurrent_per_replica = %llu\n",
+			(unsigned long long)PLAN(concurrent));
 	if (cluster.n_tenants > 0)
 		cgn_buf_putz(&b, "[auth]\nenabled = true\napi_keys_file = \"/etc/keys\"\n");
 	if (cluster.n_tenants > 0 && PLAN(budget) > 0)
-		cgn_buf_fmt(&b, "[tenants.\"%s\"]\nbudgets = [\"%llu requests/month\"]\n", cluster.tenant[0].name, (unsigned long long)PLAN(budget));
+		cgn_buf_fmt(&b, "[tenants.\"%s\"]\nbudgets = [\"%llu requests/month\"]\n",
+			cluster.tenant[0].name, (unsigned long long)PLAN(budget));
 	if (PLAN(handoff))
 		cgn_buf_putz(&b, "[router.disagg]\nenabled = true\ncolocate_below_tokens = 32\n");
 	file_put(h, "/etc/cognitora.toml", &b);
@@ -148,15 +155,17 @@ static void router_config(struct world_host *h)
 static void agent_config(const struct node *n)
 {
 	struct cgn_buf b = {0};
-	cgn_buf_fmt(&b, "[security]\ninsecure = true\n[log]\nformat = \"json\"\n[cluster]\nrouter = \"%s:9090\"\nlease = \"5s\"\nstate_dir = \"/var/lib/cognitora\"\n"
+	cgn_buf_fmt(&b,
+		"[security]\ninsecure = true\n[log]\nformat = \"json\"\n[cluster]\nrouter = \"%s:9090\"\nlease = \"5s\"\nstate_dir = \"/var/lib/cognitora\"\n"
 		"[agent]\nnode_id = \"%s\"\nlisten = \"0.0.0.0:7080\"\nlisten_admin = \"0.0.0.0:7081\"\nadvertise = \"%s:7080\"\nheartbeat = \"1s\"\nrole = \"%s\"\n"
 		"[engine]\nkind = \"sim\"\nurl = \"http://127.0.0.1:8000\"\n",
 		world_host_address(cluster.gate), n->name, world_host_address(n->host), n->role);
 	if (PLAN(events))
-		cgn_buf_putz(&b, "kv_events = \"tcp://127.0.0.1:5557\"\nkv_events_replay = \"tcp://127.0.0.1:5657\"\n");
+		cgn_buf_putz(&b,
+			"kv_events = \"tcp://127.0.0.1:5557\"\nkv_events_replay = \"tcp://127.0.0.1:5657\"\n");
 	if (PLAN(handoff))
-		cgn_buf_fmt(&b, "handoff = \"%s\"\nhandoff_port = 8000\nhandoff_host = \"%s\"\n", handoff_name((enum dialect)PLAN(handoff)),
-			world_host_address(n->host));
+		cgn_buf_fmt(&b, "handoff = \"%s\"\nhandoff_port = 8000\nhandoff_host = \"%s\"\n",
+			handoff_name((enum dialect)PLAN(handoff)), world_host_address(n->host));
 	file_put(n->host, "/etc/cognitora.toml", &b);
 }
 
@@ -188,7 +197,11 @@ static void node_start(struct node *n, size_t i)
 
 bool part_ask(const struct part *p, uint16_t port, const char *path, struct http_got *got)
 {
-	const struct http_want want = {.ip = world_host_address(p->host), .port = port, .method = "GET", .path = path, .timeout = 5 * WORLD_SEC};
+	const struct http_want want = {.ip = world_host_address(p->host),
+		.port = port,
+		.method = "GET",
+		.path = path,
+		.timeout = 5 * WORLD_SEC};
 	http_ask(&want, got);
 	return got->end == HTTP_WHOLE && got->status == 200;
 }
@@ -198,7 +211,8 @@ static size_t ready_nodes(void)
 	struct http_got got;
 	size_t n = 0;
 	if (part_ask(&cluster.router, 9091, "/nodes", &got))
-		for (const char *p = got.body.p, *end = p + got.body.n; (p = memmem(p, (size_t)(end - p), "\"state\":\"ready\"", 15)) != NULL; p++)
+		for (const char *p = got.body.p, *end = p + got.body.n;
+			(p = memmem(p, (size_t)(end - p), "\"state\":\"ready\"", 15)) != NULL; p++)
 			n++;
 	http_got_fini(&got);
 	return n;
@@ -223,7 +237,8 @@ void cluster_start(void)
 	uint64_t began = world_now();
 	while (ready_nodes() < cluster.n_nodes) {
 		if (world_now() - began > 60 * WORLD_SEC)
-			world_fail("the cluster is not ready: after a minute without faults not all nodes are");
+			world_fail(
+				"the cluster is not ready: after a minute without faults not all nodes are");
 		world_sleep(100 * WORLD_MS);
 	}
 	if (PLAN(handoff) != DIALECT_NONE)

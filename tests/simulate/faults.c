@@ -116,9 +116,10 @@ static void fault_run(void *arg)
 void faults_run(void)
 {
 	static struct fault faults[10];
-	const struct fault all[] = {{kill_router, PLAN(kill_router)}, {roll_router, PLAN(roll_router)}, {reload, PLAN(reload)},
-		{kill_agent, PLAN(kill_agent)}, {kill_engine, PLAN(kill_engine)}, {stop_router, PLAN(stop_router)},
-		{stop_agent, PLAN(stop_agent)}, {stop_engine, PLAN(stop_engine)}, {cut, PLAN(cut)}, {clock_jump, PLAN(clock)}};
+	const struct fault all[] = {{kill_router, PLAN(kill_router)}, {roll_router, PLAN(roll_router)},
+		{reload, PLAN(reload)}, {kill_agent, PLAN(kill_agent)}, {kill_engine, PLAN(kill_engine)},
+		{stop_router, PLAN(stop_router)}, {stop_agent, PLAN(stop_agent)},
+		{stop_engine, PLAN(stop_engine)}, {cut, PLAN(cut)}, {clock_jump, PLAN(clock)}};
 	for (size_t i = 0; i < CGN_COUNT(all); i++) {
 		faults[i] = all[i];
 		if (all[i].times > 0)

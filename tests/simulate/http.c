@@ -47,7 +47,8 @@ static bool call_fill(struct call *c)
 	if (c->want->pause > 0)
 		world_sleep(c->want->pause);
 	if (c->want->leave_at > 0) {
-		left = c->began + c->want->leave_at > world_now() ? c->began + c->want->leave_at - world_now() : 0;
+		left = c->began + c->want->leave_at > world_now() ? c->began + c->want->leave_at - world_now()
+								  : 0;
 		wait = left < wait ? left : wait;
 	}
 	struct pollfd p = {.fd = c->fd, .events = POLLIN};
@@ -169,8 +170,8 @@ void http_ask(const struct http_want *want, struct http_got *got)
 	struct call c = {.want = want, .got = got, .fd = -1, .began = world_now()};
 	struct cgn_buf head = {0};
 	*got = (struct http_got){.end = HTTP_REFUSED};
-	cgn_buf_fmt(&head, "%s %s HTTP/1.1\r\nHost: gateway\r\nConnection: close\r\n%s", want->method, want->path,
-		want->headers != NULL ? want->headers : "");
+	cgn_buf_fmt(&head, "%s %s HTTP/1.1\r\nHost: gateway\r\nConnection: close\r\n%s", want->method,
+		want->path, want->headers != NULL ? want->headers : "");
 	if (want->body.n > 0)
 		cgn_buf_fmt(&head, "Content-Type: application/json\r\nContent-Length: %zu\r\n", want->body.n);
 	cgn_buf_putz(&head, "\r\n");

@@ -25,7 +25,8 @@ struct request {
 	unsigned id;
 	enum api api;
 	bool stream, usage;
-	struct tenant *tenant; /* NULL: no key */
+	struct tenant *tenant;     /* NULL: no key */
+	bool sure;                 /* It is known whether it counts */
 	struct cgn_buf right_body; /* What the twin is asked, when it is asked in another API */
 	struct cgn_buf body;
 	struct said right;
@@ -75,9 +76,11 @@ static void take_others(struct json_val doc, struct said *s)
 		take_string(v, "text", &s->text);
 	if (cgn_str_eq(type.raw, CGN_STR("\"response.output_text.delta\"")))
 		take_string(doc, "delta", &s->text);
-	if (cgn_str_eq(type.raw, CGN_STR("\"error\"")) || cgn_str_eq(type.raw, CGN_STR("\"response.failed\"")))
+	if (cgn_str_eq(type.raw, CGN_STR("\"error\"")) ||
+		cgn_str_eq(type.raw, CGN_STR("\"response.failed\"")))
 		cgn_buf_str(&s->error, doc.raw);
-	s->done |= cgn_str_eq(type.raw, CGN_STR("\"message_stop\"")) || cgn_str_eq(type.raw, CGN_STR("\"response.completed\"")) ||
+	s->done |= cgn_str_eq(type.raw, CGN_STR("\"message_stop\"")) ||
+		cgn_str_eq(type.raw, CGN_STR("\"response.completed\"")) ||
 		cgn_str_eq(type.raw, CGN_STR("\"response.incomplete\""));
 }
 
@@ -108,8 +111,10 @@ static void take_document(struct cgn_str text, struct said *s)
 			take_choice(choice, s);
 	}
 	if (json_get(doc, "usage", &v) && v.type == JSON_OBJECT) {
-		s->prompt_tokens = json_get_u64(v, "prompt_tokens", json_get_u64(v, "input_tokens", 0));
-		s->completion_tokens = json_get_u64(v, "completion_tokens", json_get_u64(v, "output_tokens", 0));
+		s->prompt_tokens = json_get_u64(v, "prompt_tokens", json_get_u64(v, "input_tokens", 0)) +
+			json_get_u64(v, "cache_read_input_tokens", 0);
+		s->completion_tokens =
+			json_get_u64(v, "completion_tokens", json_get_u64(v, "output_tokens", 0));
 	}
 }
 
@@ -153,24 +158,32 @@ static void said_read(const struct http_got *got, struct said *s)
 
 static void put_prompt(struct cgn_buf *b)
 {
-	static const char *const words[] = {"sea", "wind", "salt", "gull", "rope", "tide", "moon", "sand", "wave", "ship", "fog", "bell", "star", "dune", "reef", "kelp"};
+	static const char *const words[] = {"sea", "wind", "salt", "gull", "rope", "tide", "moon", "sand",
+		"wave", "ship", "fog", "bell", "star", "dune", "reef", "kelp"};
 	uint64_t family = world_draw(PLAN(families)), n = 1 + world_draw(PLAN(prompt)), common = n * 3 / 4;
 	for (uint64_t i = 0; i < n; i++)
 		cgn_buf_fmt(b, "%s ", words[i < common ? (family * 7 + i * i + i / 3) % 16 : world_draw(16)]);
 }
 
-static void put_body(struct cgn_buf *b, const struct request *r, enum api api, struct cgn_str prompt, unsigned max)
+static void put_body(struct cgn_buf *b, const struct request *r, enum api api, struct cgn_str prompt,
+	unsigned max)
 {
-	static const char *const begins[] = {"\"prompt\":\"", "\"messages\":[{\"role\":\"user\",\"content\":\"",
-		"\"messages\":[{\"role\":\"user\",\"content\":\"", "\"input\":\"", "\"messages\":[{\"role\":\"user\",\"content\":\""};
+	static const char *const begins[] = {"\"prompt\":\"",
+		"\"messages\":[{\"role\":\"user\",\"content\":\"",
+		"\"messages\":[{\"role\":\"user\",\"content\":\"", "\"input\":\"",
+		"\"messages\":[{\"role\":\"user\",\"content\":\""};
 	static const char *const ends[] = {"\"", "\"}]", "\"}]", "\"", "\"}]"};
 	cgn_buf_putz(b, "{\"model\":\"m\",");
 	cgn_buf_putz(b, begins[api]);
 	cgn_buf_str(b, prompt);
 	cgn_buf_putz(b, ends[api]);
-	cgn_buf_fmt(b, ",\"%s\":%s%u%s", api == API_RESPONSES ? "max_output_tokens" : api == API_OLLAMA ? "options" : "max_tokens",
+	cgn_buf_fmt(b, ",\"%s\":%s%u%s",
+		api == API_RESPONSES        ? "max_output_tokens"
+			: api == API_OLLAMA ? "options"
+					    : "max_tokens",
 		api == API_OLLAMA ? "{\"num_predict\":" : "", max, api == API_OLLAMA ? "}" : "");
-	cgn_buf_fmt(b, ",\"stream\":%s%s}", r->stream ? "true" : "false", r->usage ? ",\"stream_options\":{\"include_usage\":true}" : "");
+	cgn_buf_fmt(b, ",\"stream\":%s%s}", r->stream ? "true" : "false",
+		r->usage ? ",\"stream_options\":{\"include_usage\":true}" : "");
 }
 
 static void request_draw(struct request *r)
@@ -187,12 +200,14 @@ static void request_draw(struct request *r)
 	put_body(&r->body, r, r->api, cgn_buf_view(&prompt), max);
 	/* The twin is asked for a whole answer, which tells its tokens. */
 	struct request whole = {.stream = false};
-	put_body(&r->right_body, &whole, r->api == API_OLLAMA ? API_CHAT : r->api, cgn_buf_view(&prompt), max);
+	put_body(&r->right_body, &whole, r->api == API_OLLAMA ? API_CHAT : r->api, cgn_buf_view(&prompt),
+		max);
 }
 
 static struct http_want want_of(const struct request *r, const struct part *p, uint16_t port)
 {
-	static const char *const paths[] = {"/v1/completions", "/v1/chat/completions", "/v1/messages", "/v1/responses", "/api/chat"};
+	static const char *const paths[] = {"/v1/completions", "/v1/chat/completions", "/v1/messages",
+		"/v1/responses", "/api/chat"};
 	bool right = p == &cluster.twin;
 	return (struct http_want){.ip = world_host_address(p->host),
 		.port = port,
@@ -225,7 +240,8 @@ static bool harmed_since(uint64_t when)
 /* May a request that began at |when| find a cluster that has not recovered from a fault? */
 static bool is_troubled(uint64_t when)
 {
-	return PLAN(odd_engine) != ODD_NOTHING || harmed_since(when > 60 * WORLD_SEC ? when - 60 * WORLD_SEC : 1);
+	return PLAN(odd_engine) != ODD_NOTHING ||
+		harmed_since(when > 60 * WORLD_SEC ? when - 60 * WORLD_SEC : 1);
 }
 
 static bool begins_with(const struct cgn_buf *whole, const struct cgn_buf *part)
@@ -238,20 +254,24 @@ static bool same(const struct cgn_buf *a, const struct cgn_buf *b)
 	return a->n == b->n && begins_with(a, b);
 }
 
-static void judge_whole(const struct request *r, const struct said *s)
+static void judge_whole(struct request *r, const struct said *s)
 {
 	if (!same(&s->text, &r->right.text))
-		world_fail("a wrong answer: request %u got \"%.*s\", right is \"%.*s\"", r->id, (int)s->text.n, s->text.p, (int)r->right.text.n,
-			r->right.text.p);
+		world_fail("a wrong answer: request %u got \"%.*s\", right is \"%.*s\"", r->id,
+			(int)s->text.n, s->text.p, (int)r->right.text.n, r->right.text.p);
 	if (r->api <= API_CHAT && !same(&s->finish, &r->right.finish))
-		world_fail("a wrong finish_reason: request %u got \"%.*s\", right is \"%.*s\"", r->id, (int)s->finish.n, s->finish.p,
-			(int)r->right.finish.n, r->right.finish.p);
+		world_fail("a wrong finish_reason: request %u got \"%.*s\", right is \"%.*s\"", r->id,
+			(int)s->finish.n, s->finish.p, (int)r->right.finish.n, r->right.finish.p);
 	bool told = r->api <= API_CHAT && (!r->stream || r->usage);
-	if (told && (s->completion_tokens != r->right.completion_tokens || s->prompt_tokens != r->right.prompt_tokens))
-		world_fail("a wrong usage: request %u got %llu and %llu tokens, right are %llu and %llu", r->id, (unsigned long long)s->prompt_tokens,
-			(unsigned long long)s->completion_tokens, (unsigned long long)r->right.prompt_tokens,
+	if (told &&
+		(s->completion_tokens != r->right.completion_tokens ||
+			s->prompt_tokens != r->right.prompt_tokens))
+		world_fail("a wrong usage: request %u got %llu and %llu tokens, right are %llu and %llu",
+			r->id, (unsigned long long)s->prompt_tokens, (unsigned long long)s->completion_tokens,
+			(unsigned long long)r->right.prompt_tokens,
 			(unsigned long long)r->right.completion_tokens);
 	cluster.answered++;
+	r->sure = true;
 	if (r->tenant != NULL) {
 		r->tenant->answered++;
 		r->tenant->prompt_tokens += r->right.prompt_tokens;
@@ -260,18 +280,21 @@ static void judge_whole(const struct request *r, const struct said *s)
 }
 
 /* The head said 200. */
-static void judge_answer(const struct request *r, const struct http_got *got, uint64_t began)
+static void judge_answer(struct request *r, const struct http_got *got, uint64_t began)
 {
 	struct said s;
 	said_read(got, &s);
 	if (s.odd)
-		world_fail("an answer that is not of its API: request %u got an event that is not JSON, or one after the end", r->id);
+		world_fail(
+			"an answer that is not of its API: request %u got an event that is not JSON, or one after the end",
+			r->id);
 	if (s.error.n > 0) {
 		if (!is_troubled(began))
-			world_fail("an error without a fault: request %u got %.*s", r->id, (int)s.error.n, s.error.p);
+			world_fail("an error without a fault: request %u got %.*s", r->id, (int)s.error.n,
+				s.error.p);
 		if (!begins_with(&r->right.text, &s.text))
-			world_fail("a wrong beginning: request %u got \"%.*s\", right is \"%.*s\"", r->id, (int)s.text.n, s.text.p,
-				(int)r->right.text.n, r->right.text.p);
+			world_fail("a wrong beginning: request %u got \"%.*s\", right is \"%.*s\"", r->id,
+				(int)s.text.n, s.text.p, (int)r->right.text.n, r->right.text.p);
 		cluster.broken++;
 	} else if (!s.done) {
 		world_fail("a stream ended without its end: request %u, after %u events", r->id, s.events);
@@ -281,31 +304,38 @@ static void judge_answer(const struct request *r, const struct http_got *got, ui
 	said_fini(&s);
 }
 
-static void judge_refusal(const struct request *r, const struct http_got *got, uint64_t began)
+static void judge_refusal(struct request *r, const struct http_got *got, uint64_t began)
 {
 	struct said s;
 	said_read(got, &s);
 	if (s.error.n == 0)
-		world_fail("a refusal without a reason: request %u got status %d and \"%.*s\"", r->id, got->status, (int)got->body.n, got->body.p);
-	if (got->status == 429 && memmem(s.error.p, s.error.n, "budget exhausted", 16) != NULL && r->tenant != NULL) {
+		world_fail("a refusal without a reason: request %u got status %d and \"%.*s\"", r->id,
+			got->status, (int)got->body.n, got->body.p);
+	if (got->status == 429 && memmem(s.error.p, s.error.n, "budget exhausted", 16) != NULL &&
+		r->tenant != NULL) {
 		r->tenant->over_budget++;
 		cluster.refused++;
+		r->sure = true;
 		said_fini(&s);
 		return;
 	}
 	/* Engines that answer only in pairs hand over completions and chats alone. */
 	bool paired = got->status == 501 && PLAN(handoff) != DIALECT_NONE && r->api > API_CHAT;
 	if (got->status != r->right_status && !paired && !is_troubled(began) && PLAN(concurrent) == 0)
-		world_fail("a refusal without a fault: request %u got status %d, %.*s", r->id, got->status, (int)s.error.n, s.error.p);
+		world_fail("a refusal without a fault: request %u got status %d, %.*s", r->id, got->status,
+			(int)s.error.n, s.error.p);
 	cluster.refused++;
+	r->sure = true;
 	said_fini(&s);
 }
 
-static void judge(const struct request *r, const struct http_got *got, uint64_t began)
+static void judge(struct request *r, const struct http_got *got, uint64_t began)
 {
 	/* Whoever killed the router cut its connections. */
-	bool router_harmed = cluster.router.ends || (cluster.router.harmed != 0 && cluster.router.harmed + 5 * WORLD_SEC >= began);
-	world_tell("request %u: %s, status %d, %zu bytes, %.3f s", r->id, http_end_text(got->end), got->status, got->body.n, (double)got->took / 1e9);
+	bool router_harmed = cluster.router.ends ||
+		(cluster.router.harmed != 0 && cluster.router.harmed + 5 * WORLD_SEC >= began);
+	world_tell("request %u: %s, status %d, %zu bytes, %.3f s", r->id, http_end_text(got->end),
+		got->status, got->body.n, (double)got->took / 1e9);
 	switch (got->end) {
 	case HTTP_LEFT:
 		cluster.left++;
@@ -314,7 +344,8 @@ static void judge(const struct request *r, const struct http_got *got, uint64_t 
 		world_fail("an answer that is not HTTP: request %u", r->id);
 	case HTTP_SILENT:
 		if (!router_harmed)
-			world_fail("a request waits without an end: request %u has got nothing for %.0f s", r->id, (double)TIMEOUT / 1e9);
+			world_fail("a request waits without an end: request %u has got nothing for %.0f s",
+				r->id, (double)TIMEOUT / 1e9);
 		cluster.lost++;
 		break;
 	case HTTP_CUT:
@@ -322,7 +353,8 @@ static void judge(const struct request *r, const struct http_got *got, uint64_t 
 	case HTTP_REFUSED:
 		/* A document whose rest does not come is cut; a stream ends with an error. */
 		if (!router_harmed && !(got->end == HTTP_CUT && !r->stream && is_troubled(began)))
-			world_fail("the gateway cut a connection: request %u, %s after %zu bytes", r->id, http_end_text(got->end), got->body.n);
+			world_fail("the gateway cut a connection: request %u, %s after %zu bytes", r->id,
+				http_end_text(got->end), got->body.n);
 		cluster.lost++;
 		break;
 	case HTTP_WHOLE:
@@ -353,13 +385,13 @@ static void request_run(unsigned id)
 	} else if (PLAN(slow) > 0 && world_chance(PLAN(slow))) {
 		want.pause = world_draw(300 * WORLD_MS);
 	}
-	uint64_t began = world_now(), answered = cluster.answered, refused = cluster.refused;
+	uint64_t began = world_now();
 	cluster.sent++;
 	http_ask(&want, &got);
 	judge(&r, &got, began);
 	if (r.tenant != NULL) {
 		r.tenant->sent++;
-		r.tenant->unsure += answered == cluster.answered && refused == cluster.refused;
+		r.tenant->unsure += !r.sure;
 	}
 	http_got_fini(&got);
 	said_fini(&r.right);

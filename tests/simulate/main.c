@@ -62,8 +62,9 @@ static _Noreturn void seed_run(uint64_t seed)
 	world_run(scenario, NULL);
 	printf("ok %llu hash %016llx steps %llu ms %llu requests %llu answered %llu refused %llu left %llu broken %llu lost %llu\n",
 		(unsigned long long)seed, (unsigned long long)world_hash(), (unsigned long long)world_steps(),
-		(unsigned long long)(world_now() / WORLD_MS), (unsigned long long)cluster.sent, (unsigned long long)cluster.answered,
-		(unsigned long long)cluster.refused, (unsigned long long)cluster.left, (unsigned long long)cluster.broken,
+		(unsigned long long)(world_now() / WORLD_MS), (unsigned long long)cluster.sent,
+		(unsigned long long)cluster.answered, (unsigned long long)cluster.refused,
+		(unsigned long long)cluster.left, (unsigned long long)cluster.broken,
 		(unsigned long long)cluster.lost);
 	fflush(stdout);
 	_exit(0);
@@ -102,7 +103,8 @@ static void child_result(struct child *c, int status, char *result, size_t cap)
 		if (strncmp(line, "ok ", 3) == 0 || strncmp(line, "FAULT", 5) == 0)
 			(void)snprintf(result, cap, "%s", line);
 	if (result[0] == '\0' || (WIFSIGNALED(status) && strncmp(result, "ok ", 3) == 0))
-		(void)snprintf(result, cap, "FAULT: a crash: %s\n", WIFSIGNALED(status) ? strsignal(WTERMSIG(status)) : "no result");
+		(void)snprintf(result, cap, "FAULT: a crash: %s\n",
+			WIFSIGNALED(status) ? strsignal(WTERMSIG(status)) : "no result");
 	(void)fclose(c->out);
 }
 
@@ -137,7 +139,8 @@ static void shrink(uint64_t seed, const char *fault)
 		for (enum knob k = 0; k < KNOB_COUNT; k++) {
 			uint64_t before = plan.at[k];
 			bool was_set = plan.set[k];
-			for (uint64_t to = knob_least(k); to != before && !again; to = to < before ? to + (before - to + 1) / 2 : before) {
+			for (uint64_t to = knob_least(k); to != before && !again;
+				to = to < before ? to + (before - to + 1) / 2 : before) {
 				plan.at[k] = to;
 				plan.set[k] = true;
 				seed_try(seed, result, sizeof result);
@@ -200,8 +203,9 @@ static struct {
 static void note_result(const char *result)
 {
 	unsigned long long seed, hash, steps, ms, requests, answered, refused, left, broken, lost;
-	if (sscanf(result, "ok %llu hash %llx steps %llu ms %llu requests %llu answered %llu refused %llu left %llu broken %llu lost %llu", &seed, &hash,
-		    &steps, &ms, &requests, &answered, &refused, &left, &broken, &lost) != 10)
+	if (sscanf(result,
+		    "ok %llu hash %llx steps %llu ms %llu requests %llu answered %llu refused %llu left %llu broken %llu lost %llu",
+		    &seed, &hash, &steps, &ms, &requests, &answered, &refused, &left, &broken, &lost) != 10)
 		return;
 	all.done++;
 	all.steps += steps;
@@ -222,9 +226,10 @@ static void progress(double began, bool last)
 		return;
 	shown = now;
 	printf("%llu seeds, %llu requests (%llu answered, %llu refused, %llu left, %llu ended by an error, %llu lost with the router), %.1f simulated hours, %.0f s, %.0f times as fast as the clock\n",
-		(unsigned long long)all.done, (unsigned long long)all.requests, (unsigned long long)all.answered, (unsigned long long)all.refused,
-		(unsigned long long)all.left, (unsigned long long)all.broken, (unsigned long long)all.lost, (double)all.ms / 3.6e6, now - began,
-		(double)all.ms / 1000 / (now - began));
+		(unsigned long long)all.done, (unsigned long long)all.requests,
+		(unsigned long long)all.answered, (unsigned long long)all.refused,
+		(unsigned long long)all.left, (unsigned long long)all.broken, (unsigned long long)all.lost,
+		(double)all.ms / 3.6e6, now - began, (double)all.ms / 1000 / (now - began));
 	fflush(stdout);
 }
 
@@ -250,7 +255,8 @@ static void note_fault(uint64_t seed, const char *result)
 static void print_kinds(void)
 {
 	for (size_t i = 0; i < CGN_COUNT(kinds) && kinds[i].times > 0; i++)
-		printf("%6llu times, first seed %llu: %s\n", (unsigned long long)kinds[i].times, (unsigned long long)kinds[i].seed, kinds[i].text);
+		printf("%6llu times, first seed %llu: %s\n", (unsigned long long)kinds[i].times,
+			(unsigned long long)kinds[i].seed, kinds[i].text);
 }
 
 static bool seed_again(uint64_t seed, const char *result)
@@ -349,7 +355,8 @@ static void take_args(int argc, char **argv)
 {
 	for (int i = 1; i < argc; i++) {
 		const char *a = argv[i], *v = i + 1 < argc ? argv[i + 1] : NULL;
-		bool takes = strcmp(a, "--twice") != 0 && strcmp(a, "--log") != 0 && strcmp(a, "--no-shrink") != 0 && strcmp(a, "--all") != 0;
+		bool takes = strcmp(a, "--twice") != 0 && strcmp(a, "--log") != 0 &&
+			strcmp(a, "--no-shrink") != 0 && strcmp(a, "--all") != 0;
 		if (strcmp(a, "--help") == 0 || strcmp(a, "-h") == 0) {
 			fputs(usage, stdout);
 			exit(0);

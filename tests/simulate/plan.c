@@ -114,5 +114,6 @@ void plan_print(void)
 {
 	for (enum knob k = 0; k < KNOB_COUNT; k++)
 		if (plan.at[k] != knobs[k].least)
-			printf("  %-12s %6llu  %s\n", knobs[k].name, (unsigned long long)plan.at[k], knobs[k].meaning);
+			printf("  %-12s %6llu  %s\n", knobs[k].name, (unsigned long long)plan.at[k],
+				knobs[k].meaning);
 }

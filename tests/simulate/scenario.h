@@ -28,10 +28,10 @@ struct node {
 };
 /* A tenant, and what is known of its requests. */
 struct tenant {
-	char name[32], header[160]; /* Authorization, with \r\n */
+	char name[32], header[160];      /* Authorization, with \r\n */
 	uint64_t sent, answered, unsure; /* |unsure|: those of which it is not known whether they count */
 	uint64_t prompt_tokens, completion_tokens; /* Of those that were answered */
-	uint64_t over_budget; /* Refused as such */
+	uint64_t over_budget;                      /* Refused as such */
 };
 struct cluster {
 	struct world_host *gate, *twin_host;
@@ -39,7 +39,7 @@ struct cluster {
 	struct node node[NODES_MOST];
 	size_t n_nodes;
 	struct tenant tenant[TENANTS_MOST];
-	size_t n_tenants; /* 0: no keys */
+	size_t n_tenants;   /* 0: no keys */
 	uint64_t last_harm; /* When the last fault was begun or mended; 0: there was none */
 	uint64_t sent, answered, refused, left, broken, lost; /* Requests, by how they ended */
 	bool over; /* No further fault begins, and parts stay as they are */

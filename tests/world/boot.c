@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include "world.h"
 
@@ -47,12 +47,14 @@ static void story(void *arg)
 {
 	(void)arg;
 	struct world_host *r = world_host_new("router"), *a = world_host_new("node-a");
-	const char *rc = "[security]\ninsecure = true\n[router]\nlisten = \"0.0.0.0:8080\"\nlisten_grpc = \"0.0.0.0:9090\"\nlisten_admin = \"0.0.0.0:9091\"\nworker_threads = 2\n[cluster]\nstate_backend = \"embedded\"\nstate_dir = \"/var/lib/cgn\"\n";
+	const char *rc =
+		"[security]\ninsecure = true\n[router]\nlisten = \"0.0.0.0:8080\"\nlisten_grpc = \"0.0.0.0:9090\"\nlisten_admin = \"0.0.0.0:9091\"\nworker_threads = 2\n[cluster]\nstate_backend = \"embedded\"\nstate_dir = \"/var/lib/cgn\"\n";
 	world_file_put(r, "/etc/cgn.toml", rc, strlen(rc));
 	world_file_put(r, "/var/lib/cgn/.keep", "", 0);
 	world_file_put(r, "/tmp/.keep", "", 0);
 	char ac[1000];
-	snprintf(ac, sizeof ac, "[security]\ninsecure = true\n[agent]\nnode_id = \"a\"\nlisten = \"0.0.0.0:7080\"\nlisten_admin = \"0.0.0.0:7081\"\nadvertise = \"%s:7080\"\n[cluster]\nstate_backend = \"embedded\"\nrouter = \"%s:9090\"\n[engine]\nkind = \"sim\"\nmodel = \"m\"\nurl = \"http://127.0.0.1:8000\"\n",
+	snprintf(ac, sizeof ac,
+		"[security]\ninsecure = true\n[agent]\nnode_id = \"a\"\nlisten = \"0.0.0.0:7080\"\nlisten_admin = \"0.0.0.0:7081\"\nadvertise = \"%s:7080\"\n[cluster]\nstate_backend = \"embedded\"\nrouter = \"%s:9090\"\n[engine]\nkind = \"sim\"\nmodel = \"m\"\nurl = \"http://127.0.0.1:8000\"\n",
 		world_host_address(a), world_host_address(r));
 	world_file_put(a, "/etc/cgn.toml", ac, strlen(ac));
 	world_file_put(a, "/tmp/.keep", "", 0);
@@ -65,7 +67,9 @@ static void story(void *arg)
 	world_sleep(5 * WORLD_SEC);
 	const char *body = "{\"model\":\"m\",\"prompt\":\"hello\",\"max_tokens\":8}";
 	char text[500];
-	snprintf(text, sizeof text, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: %zu\r\n\r\n%s", strlen(body), body);
+	snprintf(text, sizeof text,
+		"POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: %zu\r\n\r\n%s",
+		strlen(body), body);
 	ask(world_host_address(r), 8080, text);
 	world_signal(p, 15);
 	world_sleep(10 * WORLD_SEC);
@@ -76,7 +80,8 @@ int main(int argc, char **argv)
 	world_tells = world_logs = argc > 2;
 	world_begin(argc > 1 ? strtoull(argv[1], NULL, 0) : 1);
 	world_run(story, NULL);
-	printf("hash %016llx steps %llu\n", (unsigned long long)world_hash(), (unsigned long long)world_steps());
+	printf("hash %016llx steps %llu\n", (unsigned long long)world_hash(),
+		(unsigned long long)world_steps());
 	fflush(stdout);
 	_exit(0);
 }

@@ -134,11 +134,14 @@ static void name_free(struct unsafe_name *u)
 	free(u);
 }
 
-static struct unsafe_name *name_note(struct world_host *h, enum name_change change, struct vnode *n, struct vnode *folder,
-	const char *name)
+static struct unsafe_name *name_note(struct world_host *h, enum name_change change, struct vnode *n,
+	struct vnode *folder, const char *name)
 {
 	struct unsafe_name *u = CGN_NEW(struct unsafe_name);
-	*u = (struct unsafe_name){.change = change, .node = n, .folder = folder, .name = cgn_str_dupz(cgn_str_of(name))};
+	*u = (struct unsafe_name){.change = change,
+		.node = n,
+		.folder = folder,
+		.name = cgn_str_dupz(cgn_str_of(name))};
 	n->opens++;
 	cgn_list_push(&h->names, &u->link);
 	if (++h->n_names > NAMES_MOST) { /* A kernel would have written the oldest by now */
@@ -158,7 +161,8 @@ void unsafe_removed(struct world_host *h, struct vnode *n)
 	(void)name_note(h, NAME_REMOVED, n, n->parent, n->name);
 }
 
-void unsafe_moved(struct world_host *h, struct vnode *n, struct vnode *folder, const char *name, struct vnode *replaced)
+void unsafe_moved(struct world_host *h, struct vnode *n, struct vnode *folder, const char *name,
+	struct vnode *replaced)
 {
 	struct unsafe_name *u = name_note(h, NAME_MOVED, n, folder, name);
 	u->from = n->parent;
@@ -227,7 +231,10 @@ static void name_undo(struct unsafe_name *u)
 /* The last changes of names are lost, as a journal that was cut loses them: none, all, or from some change on. */
 static void names_crash(struct world_host *h)
 {
-	uint64_t mood = world_draw(3), keep = mood == 0 ? 0 : mood == 1 ? h->n_names : world_draw(h->n_names + 1);
+	uint64_t mood = world_draw(3),
+		 keep = mood == 0 ? 0
+		: mood == 1       ? h->n_names
+				  : world_draw(h->n_names + 1);
 	for (; h->n_names > keep; h->n_names--) {
 		struct unsafe_name *u = CGN_CONTAINER(h->names.prev, struct unsafe_name, link);
 		name_undo(u);
@@ -273,9 +280,11 @@ void world_disk(struct world_host *h, const struct world_faults *f)
 	if (f == NULL)
 		world_tell("%s: the disk is good", h->name);
 	else
-		world_tell("%s: the disk: room %llu of %llu, EIO of reads 1/%u, writes 1/%u, syncs 1/%u, syncs of %llu ms%s", h->name,
-			(unsigned long long)f->room, (unsigned long long)h->disk_used, f->read_error, f->write_error, f->sync_error,
-			(unsigned long long)(f->sync_ns / WORLD_MS), f->read_only ? ", read-only" : "");
+		world_tell(
+			"%s: the disk: room %llu of %llu, EIO of reads 1/%u, writes 1/%u, syncs 1/%u, syncs of %llu ms%s",
+			h->name, (unsigned long long)f->room, (unsigned long long)h->disk_used, f->read_error,
+			f->write_error, f->sync_error, (unsigned long long)(f->sync_ns / WORLD_MS),
+			f->read_only ? ", read-only" : "");
 }
 
 uint64_t world_disk_used(const struct world_host *h)

@@ -12,13 +12,14 @@
 #include "world.h"
 
 struct world_faults {
-	uint64_t room;       /* Bytes that fit on the disk, with those that are there; 0: no limit */
+	uint64_t room; /* Bytes that fit on the disk, with those that are there; 0: no limit */
 	uint32_t read_error, write_error, sync_error; /* One call in so many fails with EIO; 0: none */
-	uint64_t sync_ns;    /* A sync takes up to so long; 0: a few milliseconds */
+	uint64_t sync_ns;                             /* A sync takes up to so long; 0: a few milliseconds */
 	bool read_only;
 };
 void world_disk(struct world_host *h, const struct world_faults *f);
-uint64_t world_disk_used(const struct world_host *h); /* Bytes of all files, also of removed ones that are open */
+uint64_t world_disk_used(
+	const struct world_host *h); /* Bytes of all files, also of removed ones that are open */
 /* Bytes of the files below the folder, 0 if there is none. */
 uint64_t world_folder_bytes(struct world_host *h, const char *path);
 /* The machine dies: its processes end, its files go back to what is safe. */

@@ -87,8 +87,11 @@ static int on_module(struct dl_phdr_info *info, size_t size, void *arg)
 	(void)size, (void)arg;
 	for (int i = 0; i < info->dlpi_phnum; i++)
 		if (info->dlpi_phdr[i].p_type == PT_TLS && info->dlpi_tls_data != NULL) {
-			size_t all = info->dlpi_phdr[i].p_memsz, from = all > LOCALS_MOST ? all - LOCALS_MOST : 0;
-			from = from > info->dlpi_phdr[i].p_filesz ? from : info->dlpi_phdr[i].p_filesz; /* Only those that begin as 0 */
+			size_t all = info->dlpi_phdr[i].p_memsz,
+			       from = all > LOCALS_MOST ? all - LOCALS_MOST : 0;
+			from = from > info->dlpi_phdr[i].p_filesz
+				? from
+				: info->dlpi_phdr[i].p_filesz; /* Only those that begin as 0 */
 			n_locals = all - from;
 			locals = (uint8_t *)info->dlpi_tls_data + from;
 		}
@@ -192,7 +195,8 @@ void fiber_leave(void)
 	struct fiber *f = world.current;
 	f->saved_errno = errno;
 #if defined(__SANITIZE_ADDRESS__)
-	__sanitizer_start_switch_fiber(f->state == FIBER_DEAD ? NULL : &f->fake_stack, scheduler_bottom, scheduler_size);
+	__sanitizer_start_switch_fiber(f->state == FIBER_DEAD ? NULL : &f->fake_stack, scheduler_bottom,
+		scheduler_size);
 #endif
 	fiber_switch(&f->sp, scheduler_sp);
 #if defined(__SANITIZE_ADDRESS__)

@@ -19,7 +19,12 @@ static struct vnode *vnode_new(struct world_host *h, enum vnode_kind kind, const
 {
 	static ino_t inodes;
 	struct vnode *n = CGN_NEW(struct vnode);
-	*n = (struct vnode){.kind = kind, .name = cgn_str_dupz(cgn_str_of(name)), .mode = mode, .inode = ++inodes, .links = 1, .host = h};
+	*n = (struct vnode){.kind = kind,
+		.name = cgn_str_dupz(cgn_str_of(name)),
+		.mode = mode,
+		.inode = ++inodes,
+		.links = 1,
+		.host = h};
 	cgn_list_init(&n->children);
 	cgn_list_init(&n->sibling);
 	cgn_list_init(&n->unsafe);
@@ -113,7 +118,8 @@ struct vnode *file_folder(struct world_host *h, const char *path, const char **l
 	return walk(h, path, true, last);
 }
 
-struct vnode *file_make(struct world_host *h, struct vnode *folder, const char *name, enum vnode_kind kind, mode_t mode)
+struct vnode *file_make(struct world_host *h, struct vnode *folder, const char *name, enum vnode_kind kind,
+	mode_t mode)
 {
 	struct vnode *n = vnode_new(h, kind, name, mode);
 	n->parent = folder;
@@ -247,7 +253,8 @@ void world_file_put(struct world_host *h, const char *path, const char *bytes, s
 		p += len + strspn(p + len, "/");
 		struct vnode *next = file_child(at, part);
 		if (next == NULL)
-			next = file_make(h, at, part, *p != '\0' ? VNODE_FOLDER : VNODE_FILE, *p != '\0' ? 0755 : 0640);
+			next = file_make(h, at, part, *p != '\0' ? VNODE_FOLDER : VNODE_FILE,
+				*p != '\0' ? 0755 : 0640);
 		free(part);
 		at = next;
 	}

@@ -15,7 +15,7 @@ struct vnode {
 	mode_t mode;
 	uint64_t changed; /* Unix time in ns */
 	unsigned links, opens;
-	struct object *lock; /* The open file that has the exclusive lock */
+	struct object *lock;  /* The open file that has the exclusive lock */
 	unsigned record_lock; /* The process that has locked a part with fcntl; 0: none */
 	struct world_host *host;
 	struct cgn_link unsafe; /* unsafe_write.link: since the last sync */
@@ -26,7 +26,8 @@ struct vnode *vnode_find(struct world_host *h, const char *path);
 /* Find the folder that the path's last part is in, and that part. NULL with errno. */
 struct vnode *file_folder(struct world_host *h, const char *path, const char **last);
 struct vnode *file_child(struct vnode *folder, const char *name);
-struct vnode *file_make(struct world_host *h, struct vnode *folder, const char *name, enum vnode_kind kind, mode_t mode);
+struct vnode *file_make(struct world_host *h, struct vnode *folder, const char *name, enum vnode_kind kind,
+	mode_t mode);
 void vnode_unlink(struct vnode *n);
 int file_rename(struct vnode *n, struct vnode *folder, const char *name); /* 0 or an errno */
 int file_resize(struct world_host *h, struct vnode *n, size_t size);
@@ -43,7 +44,8 @@ void unsafe_drop(struct vnode *f);
 void names_safe(struct world_host *h); /* All names are safe from now on */
 void unsafe_made(struct world_host *h, struct vnode *n);
 void unsafe_removed(struct world_host *h, struct vnode *n);
-void unsafe_moved(struct world_host *h, struct vnode *n, struct vnode *folder, const char *name, struct vnode *replaced);
+void unsafe_moved(struct world_host *h, struct vnode *n, struct vnode *folder, const char *name,
+	struct vnode *replaced);
 /* 0, or the errno of a call of this kind now */
 int disk_read(struct world_host *h);
 int disk_write(struct world_host *h, uint64_t more); /* |more|: bytes that the file grows by */

@@ -137,14 +137,19 @@ static void *program_run(void *arg)
 	proc_exit(p, p->main(p->argc, p->argv));
 }
 
-struct world_proc *world_start(struct world_host *h, const char *name, world_main *fn, const char *const *argv)
+struct world_proc *world_start(struct world_host *h, const char *name, world_main *fn,
+	const char *const *argv)
 {
 	if (pristine == NULL) {
 		pristine = CGN_NEW_ARRAY(uint8_t, globals_size() + 1);
 		memcpy(pristine, world_globals_begin, globals_size());
 	}
 	struct world_proc *p = CGN_NEW(struct world_proc);
-	*p = (struct world_proc){.host = h, .pid = 1000 + ++world.n_procs, .alive = true, .main = fn, .umask = 022};
+	*p = (struct world_proc){.host = h,
+		.pid = 1000 + ++world.n_procs,
+		.alive = true,
+		.main = fn,
+		.umask = 022};
 	(void)snprintf(p->name, sizeof p->name, "%s", name);
 	cgn_list_init(&p->fibers);
 	cgn_list_init(&p->loops);

@@ -78,7 +78,11 @@ void event_at(uint64_t at, void (*fn)(void *arg, uint64_t tag), void *arg, uint6
 		world.cap_events = world.cap_events > 0 ? 2 * world.cap_events : 1024;
 		world.events = CGN_GROWN(world.events, world.cap_events);
 	}
-	struct event e = {.at = at > world.now ? at : world.now, .order = ++world.order, .fn = fn, .arg = arg, .tag = tag};
+	struct event e = {.at = at > world.now ? at : world.now,
+		.order = ++world.order,
+		.fn = fn,
+		.arg = arg,
+		.tag = tag};
 	size_t i = world.n_events++;
 	for (; i > 0 && is_before(&e, &world.events[(i - 1) / 4]); i = (i - 1) / 4)
 		world.events[i] = world.events[(i - 1) / 4];

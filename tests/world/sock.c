@@ -140,7 +140,8 @@ static void connection_break(struct sock *s, int error)
 	sock_over(s->peer, error);
 }
 
-static void packet_put(struct sock *s, const void *p, size_t n, const struct sockaddr_in *from, struct object *passed)
+static void packet_put(struct sock *s, const void *p, size_t n, const struct sockaddr_in *from,
+	struct object *passed)
 {
 	struct packet *k = malloc(sizeof *k + n);
 	if (k == NULL)
@@ -321,7 +322,8 @@ static struct sock *bound_find(struct world_host *h, struct place at, int kind, 
 	size_t n = 0;
 	cgn_list_each (l, &h->socks) {
 		struct sock *s = CGN_CONTAINER(l, struct sock, bound);
-		bool here = s->family != AF_UNIX && s->kind == kind && s->port == at.port && (s->ip == 0 || s->ip == at.ip);
+		bool here = s->family != AF_UNIX && s->kind == kind && s->port == at.port &&
+			(s->ip == 0 || s->ip == at.ip);
 		if (here && (!listens || s->state == SOCK_LISTENS) && world_chance(++n))
 			found = s;
 	}
@@ -495,7 +497,9 @@ static int send_error(struct sock *s)
 	s->error = 0;
 	if (e != 0)
 		return e;
-	return s->state == SOCK_CONNECTED && !s->shut ? 0 : s->state == SOCK_NEW || s->state == SOCK_CONNECTS ? ENOTCONN : EPIPE;
+	return s->state == SOCK_CONNECTED && !s->shut               ? 0
+		: s->state == SOCK_NEW || s->state == SOCK_CONNECTS ? ENOTCONN
+								    : EPIPE;
 }
 
 ssize_t sock_send(struct sock *s, const struct msghdr *m)
@@ -584,7 +588,8 @@ static void on_flight(void *arg, uint64_t tag)
 {
 	struct flight *f = arg;
 	(void)tag;
-	struct sock *s = f->host->cut[f->from->host->number] ? NULL : bound_find(f->host, f->to, SOCK_DGRAM, false);
+	struct sock *s =
+		f->host->cut[f->from->host->number] ? NULL : bound_find(f->host, f->to, SOCK_DGRAM, false);
 	if (s != NULL && !s->closed) {
 		world_note("datagram", s->id, f->n);
 		packet_put(s, f->bytes, f->n, &f->source, NULL);
@@ -613,7 +618,8 @@ ssize_t sock_send_datagram(struct sock *s, const struct msghdr *m)
 		if (f == NULL)
 			world_fail("no memory for a datagram");
 		*f = (struct flight){.from = s, .to = to, .host = h, .n = n};
-		f->source = (struct sockaddr_in){.sin_family = AF_INET, .sin_port = htons(s->port),
+		f->source = (struct sockaddr_in){.sin_family = AF_INET,
+			.sin_port = htons(s->port),
 			.sin_addr.s_addr = htonl(to.ip >> 24 == 127 ? LOOPBACK : s->host->ip)};
 		for (size_t i = 0, at = 0; i < m->msg_iovlen; at += m->msg_iov[i++].iov_len)
 			memcpy(f->bytes + at, m->msg_iov[i].iov_base, m->msg_iov[i].iov_len);

@@ -8,24 +8,24 @@
 enum sock_state { SOCK_NEW, SOCK_LISTENS, SOCK_CONNECTS, SOCK_CONNECTED, SOCK_OVER };
 struct sock {
 	struct world_host *host;
-	int family, kind;       /* AF_*; SOCK_STREAM, SOCK_SEQPACKET, SOCK_DGRAM */
+	int family, kind; /* AF_*; SOCK_STREAM, SOCK_SEQPACKET, SOCK_DGRAM */
 	unsigned id;
 	enum sock_state state;
-	uint32_t ip, peer_ip;   /* Host byte order */
+	uint32_t ip, peer_ip; /* Host byte order */
 	uint16_t port, peer_port;
 	char path[108];
-	ino_t inode;            /* Of a Unix socket's file */
-	struct sock *peer;      /* The other end, also when its descriptor is closed */
-	struct cgn_buf rx;      /* Bytes that have arrived */
-	size_t coming, limit;   /* Bytes on their way here; the most that may be here or on their way */
+	ino_t inode;             /* Of a Unix socket's file */
+	struct sock *peer;       /* The other end, also when its descriptor is closed */
+	struct cgn_buf rx;       /* Bytes that have arrived */
+	size_t coming, limit;    /* Bytes on their way here; the most that may be here or on their way */
 	struct cgn_link transit; /* segment.link */
 	uint64_t last, armed;
-	bool ended;             /* The other end sends no more, and all of it has arrived */
-	bool shut;              /* This end sends no more */
-	bool closed;            /* No descriptor is left */
-	bool lingers_not;       /* SO_LINGER of 0 */
-	bool shares;            /* SO_REUSEPORT */
-	int error;              /* SO_ERROR */
+	bool ended;              /* The other end sends no more, and all of it has arrived */
+	bool shut;               /* This end sends no more */
+	bool closed;             /* No descriptor is left */
+	bool lingers_not;        /* SO_LINGER of 0 */
+	bool shares;             /* SO_REUSEPORT */
+	int error;               /* SO_ERROR */
 	struct cgn_link accepts; /* sock.pending */
 	struct cgn_link pending, bound;
 	struct cgn_link watches;
@@ -48,12 +48,14 @@ void sock_address(const struct sock *s, bool peer, struct sockaddr *out, socklen
 int sock_shutdown(struct sock *s); /* Send no more; 0 or an errno */
 /* Bytes, or -1 with errno; EAGAIN: not now */
 ssize_t sock_send(struct sock *s, const struct msghdr *m);
-ssize_t sock_send_packet(struct sock *s, const struct msghdr *m, struct object *passed); /* Takes |passed| over */
+ssize_t sock_send_packet(struct sock *s, const struct msghdr *m,
+	struct object *passed); /* Takes |passed| over */
 ssize_t sock_send_datagram(struct sock *s, const struct msghdr *m);
 ssize_t sock_recv(struct sock *s, void *p, size_t n, bool peek);
 struct packet *sock_packet(struct sock *s); /* The first one that has arrived, or NULL */
 void packet_free(struct packet *k);
 
 /* ---- file.c ---- */
-ino_t file_socket(struct world_host *h, const char *path); /* Make the file of a Unix socket; 0: there is a file */
+ino_t file_socket(struct world_host *h,
+	const char *path); /* Make the file of a Unix socket; 0: there is a file */
 bool file_exists(struct world_host *h, const char *path);

@@ -26,11 +26,11 @@
 #include "sock_priv.h"
 
 /* A replacement, declared first as the warnings ask. */
-#define CALL(type, name, ...)                      \
-	extern type __real_##name(__VA_ARGS__);    \
-	extern type __wrap_##name(__VA_ARGS__);    \
+#define CALL(type, name, ...)                   \
+	extern type __real_##name(__VA_ARGS__); \
+	extern type __wrap_##name(__VA_ARGS__); \
 	type __wrap_##name(__VA_ARGS__)
-#define SIMULATED_OR(real)    \
+#define SIMULATED_OR(real)   \
 	if (!is_simulated()) \
 	return real
 
@@ -172,7 +172,9 @@ CALL(int, gethostname, char *p, size_t n)
 
 static long limit_of(int name, long real)
 {
-	return name == _SC_NPROCESSORS_ONLN || name == _SC_NPROCESSORS_CONF ? 2 : name == _SC_PHYS_PAGES ? 1 << 20 : real;
+	return name == _SC_NPROCESSORS_ONLN || name == _SC_NPROCESSORS_CONF ? 2
+		: name == _SC_PHYS_PAGES                                    ? 1 << 20
+									    : real;
 }
 
 CALL(long, sysconf, int name)
@@ -381,7 +383,8 @@ static const char *name_address(const char *name)
 	return NULL;
 }
 
-CALL(int, getaddrinfo, const char *node, const char *service, const struct addrinfo *hints, struct addrinfo **out)
+CALL(int, getaddrinfo, const char *node, const char *service, const struct addrinfo *hints,
+	struct addrinfo **out)
 {
 	SIMULATED_OR(__real_getaddrinfo(node, service, hints, out));
 	struct addrinfo numeric = hints != NULL ? *hints : (struct addrinfo){0};
@@ -426,8 +429,8 @@ CALL(void, abort, void)
 	if (!is_simulated())
 		__real_abort();
 	size_t n = this_proc()->log.n, from = n > 2000 ? n - 2000 : 0;
-	world_fail("%s on %s aborts; its last words:\n%.*s", this_proc()->name, this_proc()->host->name, (int)(n - from),
-		n > 0 ? this_proc()->log.p + from : "");
+	world_fail("%s on %s aborts; its last words:\n%.*s", this_proc()->name, this_proc()->host->name,
+		(int)(n - from), n > 0 ? this_proc()->log.p + from : "");
 }
 
 static struct world_proc *proc_of(pid_t pid)
@@ -510,12 +513,12 @@ CALL(pid_t, waitpid, pid_t pid, int *status, int options)
 	return -1;
 }
 
-#define REFUSED(type, name, error, ...)          \
+#define REFUSED(type, name, error, ...)         \
 	extern type __wrap_##name(__VA_ARGS__); \
 	type __wrap_##name(__VA_ARGS__)         \
 	{                                       \
 		errno = error;                  \
-		return (type)-1;                \
+		return (type) - 1;              \
 	}
 REFUSED(pid_t, _Fork, EAGAIN, void)
 REFUSED(int, execve, ENOSYS, const char *p, char *const *a, char *const *e)
@@ -528,8 +531,10 @@ REFUSED(int, inotify_init1, EMFILE, int flags)
 REFUSED(ssize_t, sendfile64, EINVAL, int to, int from, off64_t *at, size_t n)
 REFUSED(int, chdir, EACCES, const char *path)
 
-int __wrap_posix_spawn(pid_t *pid, const char *path, const void *actions, const void *attr, char *const *argv, char *const *env);
-int __wrap_posix_spawn(pid_t *pid, const char *path, const void *actions, const void *attr, char *const *argv, char *const *env)
+int __wrap_posix_spawn(pid_t *pid, const char *path, const void *actions, const void *attr, char *const *argv,
+	char *const *env);
+int __wrap_posix_spawn(pid_t *pid, const char *path, const void *actions, const void *attr, char *const *argv,
+	char *const *env)
 {
 	(void)pid, (void)path, (void)actions, (void)attr, (void)argv, (void)env;
 	return ENOSYS;
@@ -707,8 +712,11 @@ static int poll_look(struct pollfd *fds, nfds_t n)
 		fds[i].revents = 0;
 		if (fds[i].fd < 0)
 			continue;
-		unsigned r = o == NULL ? (unsigned)POLLNVAL : o->kind == OBJECT_SOCKET ? sock_ready(o->sock) : (unsigned)(POLLIN | POLLOUT);
-		fds[i].revents = (short)(r & ((unsigned)(unsigned short)fds[i].events | POLLERR | POLLHUP | POLLNVAL));
+		unsigned r = o == NULL             ? (unsigned)POLLNVAL
+			: o->kind == OBJECT_SOCKET ? sock_ready(o->sock)
+						   : (unsigned)(POLLIN | POLLOUT);
+		fds[i].revents =
+			(short)(r & ((unsigned)(unsigned short)fds[i].events | POLLERR | POLLHUP | POLLNVAL));
 		found += fds[i].revents != 0;
 	}
 	return found;
@@ -872,8 +880,9 @@ CALL(ssize_t, sendmsg, int fd, const struct msghdr *m, int flags)
 	if (o == NULL)
 		return -1;
 	for (;;) {
-		ssize_t n = o->sock->kind == SOCK_DGRAM ? sock_send_datagram(o->sock, m)
-			: o->sock->kind == SOCK_SEQPACKET ? sock_send_packet(o->sock, m, passed_of(m)) : sock_send(o->sock, m);
+		ssize_t n = o->sock->kind == SOCK_DGRAM   ? sock_send_datagram(o->sock, m)
+			: o->sock->kind == SOCK_SEQPACKET ? sock_send_packet(o->sock, m, passed_of(m))
+							  : sock_send(o->sock, m);
 		if (n >= 0 || errno != EAGAIN || o->flags & O_NONBLOCK || flags & MSG_DONTWAIT)
 			return n;
 		sock_wait(o->sock);
@@ -915,7 +924,8 @@ static ssize_t packet_into(struct packet *k, struct msghdr *m)
 		m->msg_namelen = m->msg_namelen < sizeof k->from ? m->msg_namelen : sizeof k->from;
 		memcpy(m->msg_name, &k->from, m->msg_namelen);
 	}
-	struct cmsghdr *c = k->passed != NULL && m->msg_controllen >= CMSG_SPACE(sizeof(int)) ? CMSG_FIRSTHDR(m) : NULL;
+	struct cmsghdr *c =
+		k->passed != NULL && m->msg_controllen >= CMSG_SPACE(sizeof(int)) ? CMSG_FIRSTHDR(m) : NULL;
 	if (c != NULL) {
 		int fd = proc_fd_new(k->passed, 0);
 		k->passed = NULL;
@@ -934,7 +944,9 @@ static ssize_t receive(struct object *o, struct msghdr *m, int flags)
 {
 	struct sock *s = o->sock;
 	if (s->kind == SOCK_STREAM)
-		return m->msg_iovlen > 0 ? sock_recv(s, m->msg_iov[0].iov_base, m->msg_iov[0].iov_len, flags & MSG_PEEK) : 0;
+		return m->msg_iovlen > 0
+			? sock_recv(s, m->msg_iov[0].iov_base, m->msg_iov[0].iov_len, flags & MSG_PEEK)
+			: 0;
 	struct packet *k = sock_packet(s);
 	if (k == NULL && s->kind == SOCK_SEQPACKET && (s->ended || s->error != 0))
 		return sock_recv(s, NULL, 0, false);

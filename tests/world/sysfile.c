@@ -17,11 +17,11 @@
 #include "file_priv.h"
 #include "sock_priv.h"
 
-#define CALL(type, name, ...)                      \
-	extern type __real_##name(__VA_ARGS__);    \
-	extern type __wrap_##name(__VA_ARGS__);    \
+#define CALL(type, name, ...)                   \
+	extern type __real_##name(__VA_ARGS__); \
+	extern type __wrap_##name(__VA_ARGS__); \
 	type __wrap_##name(__VA_ARGS__)
-#define SIMULATED_OR(real)    \
+#define SIMULATED_OR(real)   \
 	if (!is_simulated()) \
 	return real
 
@@ -248,7 +248,8 @@ static ssize_t output_write(const void *p, size_t n)
 		h = (h ^ ((const uint8_t *)p)[i]) * UINT64_C(0x100000001b3);
 	world_note("log", w->pid, h);
 	if (world_logs)
-		world_tell("  %s: %.*s", w->name, (int)(n > 0 && ((const char *)p)[n - 1] == '\n' ? n - 1 : n), (const char *)p);
+		world_tell("  %s: %.*s", w->name,
+			(int)(n > 0 && ((const char *)p)[n - 1] == '\n' ? n - 1 : n), (const char *)p);
 	return (ssize_t)n;
 }
 
@@ -347,16 +348,16 @@ ssize_t __wrap_pwrite(int fd, const void *p, size_t n, off_t at)
 }
 
 /* Do |one| for each part until one is short. */
-#define EACH_PART(one)                                      \
-	ssize_t all = 0;                                    \
-	for (int i = 0; i < parts; i++) {                   \
-		ssize_t n = one;                            \
-		if (n < 0)                                  \
-			return all > 0 ? all : n;           \
-		all += n;                                   \
-		if ((size_t)n < v[i].iov_len)               \
-			break;                              \
-	}                                                   \
+#define EACH_PART(one)                            \
+	ssize_t all = 0;                          \
+	for (int i = 0; i < parts; i++) {         \
+		ssize_t n = one;                  \
+		if (n < 0)                        \
+			return all > 0 ? all : n; \
+		all += n;                         \
+		if ((size_t)n < v[i].iov_len)     \
+			break;                    \
+	}                                         \
 	return all
 
 ssize_t __wrap_readv(int fd, const struct iovec *v, int parts);
@@ -502,11 +503,22 @@ CALL(int, flock, int fd, int what)
 
 static void stat_of(const struct vnode *n, struct stat64 *out)
 {
-	static const mode_t kinds[] = {[VNODE_FOLDER] = S_IFDIR, [VNODE_FILE] = S_IFREG, [VNODE_SOCKET] = S_IFSOCK};
-	struct timespec changed = {.tv_sec = (time_t)(n->changed / WORLD_SEC), .tv_nsec = (long)(n->changed % WORLD_SEC)};
-	*out = (struct stat64){.st_dev = 1, .st_ino = n->inode, .st_mode = kinds[n->kind] | n->mode, .st_nlink = n->links,
-		.st_uid = 1000, .st_gid = 1000, .st_size = (off64_t)n->n, .st_blksize = 4096,
-		.st_blocks = (blkcnt64_t)((n->n + 511) / 512), .st_mtim = changed, .st_ctim = changed, .st_atim = changed};
+	static const mode_t kinds[] =
+		{[VNODE_FOLDER] = S_IFDIR, [VNODE_FILE] = S_IFREG, [VNODE_SOCKET] = S_IFSOCK};
+	struct timespec changed = {.tv_sec = (time_t)(n->changed / WORLD_SEC),
+		.tv_nsec = (long)(n->changed % WORLD_SEC)};
+	*out = (struct stat64){.st_dev = 1,
+		.st_ino = n->inode,
+		.st_mode = kinds[n->kind] | n->mode,
+		.st_nlink = n->links,
+		.st_uid = 1000,
+		.st_gid = 1000,
+		.st_size = (off64_t)n->n,
+		.st_blksize = 4096,
+		.st_blocks = (blkcnt64_t)((n->n + 511) / 512),
+		.st_mtim = changed,
+		.st_ctim = changed,
+		.st_atim = changed};
 }
 
 static int path_stat(const char *path, struct stat64 *out)
@@ -666,22 +678,22 @@ char *__wrap___realpath_chk(const char *path, char *out, size_t room)
 	return __wrap_realpath(path, out);
 }
 
-#define REFUSED(type, name, error, ...)          \
+#define REFUSED(type, name, error, ...)         \
 	extern type __wrap_##name(__VA_ARGS__); \
 	type __wrap_##name(__VA_ARGS__)         \
 	{                                       \
 		errno = error;                  \
-		return (type)-1;                \
+		return (type) - 1;              \
 	}
 REFUSED(int, link, EPERM, const char *from, const char *to)
 REFUSED(int, symlink, EPERM, const char *from, const char *to)
 REFUSED(ssize_t, readlink, EINVAL, const char *path, char *out, size_t n)
 
-#define DONE(name, ...)                          \
-	extern int __wrap_##name(__VA_ARGS__);  \
-	int __wrap_##name(__VA_ARGS__)          \
-	{                                       \
-		return 0;                       \
+#define DONE(name, ...)                        \
+	extern int __wrap_##name(__VA_ARGS__); \
+	int __wrap_##name(__VA_ARGS__)         \
+	{                                      \
+		return 0;                      \
 	}
 DONE(chown, const char *path, uid_t u, gid_t g)
 DONE(lchown, const char *path, uid_t u, gid_t g)
@@ -713,7 +725,11 @@ CALL(int, statvfs64, const char *path, struct statvfs64 *out)
 {
 	SIMULATED_OR(__real_statvfs64(path, out));
 	uint64_t blocks = disk_free(here()) / 4096;
-	*out = (struct statvfs64){.f_bsize = 4096, .f_frsize = 4096, .f_blocks = blocks + here()->disk_used / 4096, .f_bfree = blocks, .f_bavail = blocks};
+	*out = (struct statvfs64){.f_bsize = 4096,
+		.f_frsize = 4096,
+		.f_blocks = blocks + here()->disk_used / 4096,
+		.f_bfree = blocks,
+		.f_bavail = blocks};
 	return vnode_find(here(), path) != NULL ? 0 : -1;
 }
 
@@ -726,7 +742,11 @@ int __wrap_statvfs(const char *path, struct statvfs *out)
 static int fs_of(struct statfs64 *out)
 {
 	uint64_t blocks = disk_free(here()) / 4096;
-	*out = (struct statfs64){.f_type = 0xef53, .f_bsize = 4096, .f_blocks = blocks + here()->disk_used / 4096, .f_bfree = blocks, .f_bavail = blocks};
+	*out = (struct statfs64){.f_type = 0xef53,
+		.f_bsize = 4096,
+		.f_blocks = blocks + here()->disk_used / 4096,
+		.f_bfree = blocks,
+		.f_bavail = blocks};
 	return 0;
 }
 
@@ -792,7 +812,9 @@ static struct folder *folder_open(int fd)
 			at = other;
 		}
 		d->entries[at] = (struct dirent64){.d_ino = n->inode,
-			.d_type = n->kind == VNODE_FOLDER ? DT_DIR : n->kind == VNODE_FILE ? DT_REG : DT_SOCK};
+			.d_type = n->kind == VNODE_FOLDER ? DT_DIR
+				: n->kind == VNODE_FILE   ? DT_REG
+							  : DT_SOCK};
 		(void)snprintf(d->entries[at].d_name, sizeof d->entries[at].d_name, "%s", n->name);
 	}
 	d->n += 2;

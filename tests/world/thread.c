@@ -184,7 +184,9 @@ static int cond_wait(pthread_cond_t *c, pthread_mutex_t *m, uint64_t until)
 int __wrap_pthread_cond_wait(pthread_cond_t *c, pthread_mutex_t *m);
 int __wrap_pthread_cond_wait(pthread_cond_t *c, pthread_mutex_t *m)
 {
-	(void)cond_wait(c, m, world_chance(32) ? world.now + world_draw(WORLD_MS) : UINT64_MAX); /* Sometimes it wakes without a signal */
+	(void)cond_wait(c, m,
+		world_chance(32) ? world.now + world_draw(WORLD_MS)
+				 : UINT64_MAX); /* Sometimes it wakes without a signal */
 	return 0;
 }
 
@@ -202,8 +204,10 @@ int __wrap_pthread_cond_timedwait(pthread_cond_t *c, pthread_mutex_t *m, const s
 	return cond_wait(c, m, until_of(ts));
 }
 
-int __wrap_pthread_cond_clockwait(pthread_cond_t *c, pthread_mutex_t *m, clockid_t clock, const struct timespec *ts);
-int __wrap_pthread_cond_clockwait(pthread_cond_t *c, pthread_mutex_t *m, clockid_t clock, const struct timespec *ts)
+int __wrap_pthread_cond_clockwait(pthread_cond_t *c, pthread_mutex_t *m, clockid_t clock,
+	const struct timespec *ts);
+int __wrap_pthread_cond_clockwait(pthread_cond_t *c, pthread_mutex_t *m, clockid_t clock,
+	const struct timespec *ts)
 {
 	(void)clock;
 	return cond_wait(c, m, until_of(ts));

@@ -13,7 +13,8 @@ static void story(void *arg)
 {
 	(void)arg;
 	struct world_host *a = world_host_new("node-a");
-	const char *c = "[security]\ninsecure = true\n[kv]\nram = \"16MiB\"\nworker_threads = 2\npoll_us = 0\nuds = \"/run/kv.sock\"\nlisten_admin = \"127.0.0.1:7093\"\nssd = \"32MiB\"\nssd_dir = \"/var/kv\"\n";
+	const char *c =
+		"[security]\ninsecure = true\n[kv]\nram = \"16MiB\"\nworker_threads = 2\npoll_us = 0\nuds = \"/run/kv.sock\"\nlisten_admin = \"127.0.0.1:7093\"\nssd = \"32MiB\"\nssd_dir = \"/var/kv\"\n";
 	world_file_put(a, "/etc/cgn.toml", c, strlen(c));
 	world_file_put(a, "/run/.keep", "", 0);
 	world_file_put(a, "/tmp/.keep", "", 0);
@@ -30,7 +31,8 @@ int main(int argc, char **argv)
 	world_tells = argc > 2;
 	world_begin(argc > 1 ? strtoull(argv[1], NULL, 0) : 1);
 	world_run(story, NULL);
-	printf("hash %016llx steps %llu\n", (unsigned long long)world_hash(), (unsigned long long)world_steps());
+	printf("hash %016llx steps %llu\n", (unsigned long long)world_hash(),
+		(unsigned long long)world_steps());
 	fflush(stdout);
 	_exit(0);
 }

@@ -27,7 +27,7 @@ struct sim_loop {
 	struct cgn_link link; /* In the process's list */
 	struct fiber *waits;  /* The fiber that waits in uv_run */
 	struct cgn_link looks;
-	uv_timer_t *timer;    /* Armed, or NULL */
+	uv_timer_t *timer; /* Armed, or NULL */
 	uint64_t timer_at;
 	uv_prepare_t *prepare;
 	uv_check_t *check;
@@ -36,7 +36,7 @@ struct sim_loop {
 	struct cgn_link done; /* sim_work.link: finished by the pool */
 	struct cgn_link signals;
 	uv_handle_t *closing;
-	uint64_t ms;          /* uv_now */
+	uint64_t ms; /* uv_now */
 	size_t handles;
 	size_t works;
 };
@@ -536,7 +536,8 @@ static void loop_wait(uv_loop_t *l, struct sim_loop *s, bool waits)
 	while ((until = wait_until(l, s, waits)) != 0 && until > world.now) {
 		s->waits = world.current;
 		/* A timer is late now and then, as under load */
-		bool in_time = fiber_wait(until == UINT64_MAX || !world_chance(20) ? until : until + world_draw(5 * WORLD_MS));
+		bool in_time = fiber_wait(
+			until == UINT64_MAX || !world_chance(20) ? until : until + world_draw(5 * WORLD_MS));
 		s->waits = NULL;
 		if (!in_time)
 			break;

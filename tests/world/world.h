@@ -23,9 +23,9 @@ struct world_proc;
 void world_begin(uint64_t seed);
 /* Run |fn| as the first process and return when it has returned. Its calls of the C library are simulated. */
 void world_run(void (*fn)(void *arg), void *arg);
-uint64_t world_now(void);     /* ns since the world began */
-uint64_t world_steps(void);   /* Steps of fibers since then */
-uint64_t world_hash(void);    /* Hash of all events so far */
+uint64_t world_now(void);   /* ns since the world began */
+uint64_t world_steps(void); /* Steps of fibers since then */
+uint64_t world_hash(void);  /* Hash of all events so far */
 /* Return a number below |n|, from the world's seed; n > 0. */
 uint64_t world_draw(uint64_t n);
 /* True once in |n| draws. */
@@ -61,7 +61,8 @@ const char *world_file_get(struct world_host *h, const char *path, size_t *n);
 /* ---- processes ---- */
 typedef int world_main(int argc, char **argv);
 /* Start a program on a machine. |argv| ends with NULL and is copied. */
-struct world_proc *world_start(struct world_host *h, const char *name, world_main *fn, const char *const *argv);
+struct world_proc *world_start(struct world_host *h, const char *name, world_main *fn,
+	const char *const *argv);
 void world_kill(struct world_proc *p);                /* As SIGKILL does */
 void world_signal(struct world_proc *p, int signo);   /* A signal that the program handles, or that ends it */
 void world_pause(struct world_proc *p, bool stopped); /* SIGSTOP and SIGCONT */

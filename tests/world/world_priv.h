@@ -14,28 +14,28 @@
 /* ---- fiber.c: a thread of a simulated process ---- */
 enum fiber_state { FIBER_READY, FIBER_RUNS, FIBER_WAITS, FIBER_DEAD };
 struct fiber {
-	struct cgn_link link;     /* In world.ready while it is ready */
-	struct cgn_link sibling;  /* In the process's list */
+	struct cgn_link link;    /* In world.ready while it is ready */
+	struct cgn_link sibling; /* In the process's list */
 	struct world_proc *proc;
-	void *sp;                 /* Stack pointer while it does not run */
+	void *sp; /* Stack pointer while it does not run */
 	uint8_t *stack;
 	void *(*run)(void *);
 	void *arg, *result;
 	enum fiber_state state;
-	uint64_t waits;           /* Counts its waits: an old timeout does not end a new wait */
+	uint64_t waits; /* Counts its waits: an old timeout does not end a new wait */
 	bool timed_out, detached;
 	int saved_errno;
 	struct fiber *joiner;
 	unsigned id;
 	char name[16];
-	struct cgn_link park;     /* In the list of those that wait for a lock or a condition */
-	const void *at;           /* That lock or condition */
-	void *fake_stack;         /* AddressSanitizer's */
+	struct cgn_link park; /* In the list of those that wait for a lock or a condition */
+	const void *at;       /* That lock or condition */
+	void *fake_stack;     /* AddressSanitizer's */
 	struct fiber_value {
 		unsigned key; /* 0: none */
 		void *value;
-	} values[8];              /* pthread_setspecific's */
-	uint8_t *locals;          /* Thread-local variables, while another fiber's are in place */
+	} values[8];     /* pthread_setspecific's */
+	uint8_t *locals; /* Thread-local variables, while another fiber's are in place */
 };
 struct fiber *fiber_new(struct world_proc *p, void *(*run)(void *), void *arg);
 void fiber_free(struct fiber *f);
@@ -58,14 +58,14 @@ struct event {
 void event_at(uint64_t at, void (*fn)(void *arg, uint64_t tag), void *arg, uint64_t tag);
 
 struct world {
-	bool on;                 /* A world has begun */
+	bool on; /* A world has begun */
 	uint64_t now, order, steps, hash, random;
-	uint64_t wall_base;      /* Unix time in ns at the beginning */
-	struct event *events;    /* A heap */
+	uint64_t wall_base;   /* Unix time in ns at the beginning */
+	struct event *events; /* A heap */
 	size_t n_events, cap_events;
-	struct cgn_link ready;   /* fiber.link */
+	struct cgn_link ready; /* fiber.link */
 	size_t n_ready;
-	struct fiber *current;   /* NULL: the scheduler runs */
+	struct fiber *current;     /* NULL: the scheduler runs */
 	struct world_proc *inside; /* Whose globals are in place */
 	struct cgn_link hosts, procs;
 	unsigned n_hosts, n_procs, n_fibers;
@@ -99,7 +99,7 @@ struct object *object_new(enum object_kind kind, int flags);
 void object_unref(struct object *o);
 
 /* ---- proc.c ---- */
-#define PROC_FILES 4096
+#define PROC_FILES   4096
 #define PROC_SIGNALS 65
 struct world_host {
 	struct cgn_link link;
@@ -127,7 +127,7 @@ struct world_proc {
 	uint8_t *globals; /* While another process's are in place */
 	bool alive, paused;
 	int status;
-	uint32_t taken; /* Signals pending, by number */
+	uint32_t taken;                   /* Signals pending, by number */
 	void *handlers[PROC_SIGNALS];     /* uv_signal_t, or NULL */
 	void (*plain[PROC_SIGNALS])(int); /* sigaction's; SIG_DFL, SIG_IGN */
 	struct cgn_link loops;
@@ -154,7 +154,7 @@ struct object *proc_fd(int fd); /* NULL with errno EBADF */
 int proc_close(int fd);
 
 /* ---- sock.c ---- */
-#define SOCK_ROOM 262144 /* Bytes that a connection holds in one direction */
+#define SOCK_ROOM 262144                                 /* Bytes that a connection holds in one direction */
 enum { SOCK_READS = 1, SOCK_WRITES = 2, SOCK_HUNG = 4 }; /* As UV_READABLE, UV_WRITABLE, UV_DISCONNECT */
 unsigned sock_ready(const struct sock *s);
 /* Watchers are told of each change: a fiber is woken, a uv_poll_t is looked at. */

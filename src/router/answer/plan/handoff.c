@@ -36,9 +36,10 @@ struct gw_handoff {
 	struct usage usage; /* the prefill leg's */
 	/* ---- at once ---- */
 	struct cgn_arena head;
-	cgn_nsec suspected_at; /* the decode leg answered with an error; 0: it did not */
-	bool begun, over;      /* the prefill leg was sent; it has ended well */
-	const char *failed;    /* why it can't be sent; NULL: it can */
+	cgn_nsec suspected_at;  /* the decode leg answered with an error; 0: it did not */
+	cgn_nsec called_bad_at; /* the prefill leg's engine called the request bad; 0: it did not */
+	bool begun, over;       /* the prefill leg was sent; it has ended well */
+	const char *failed;     /* why it can't be sent; NULL: it can */
 };
 
 /* Count the outcome of the prefill leg that ran beside the decode leg. */
@@ -99,7 +100,7 @@ static bool try_begin(struct gw_req *r, const struct handoff_end *end, const str
 	h->params = (struct cgn_str){NULL, 0};
 	h->sent = h->counted = h->begun = h->over = false;
 	h->failed = NULL;
-	h->suspected_at = 0;
+	h->suspected_at = h->called_bad_at = 0;
 	h->usage = (struct usage){.has_prompt = false};
 	return h->node != NULL && end_copy(r, end, &h->prefill);
 }
@@ -519,6 +520,24 @@ static bool answer_is_there(struct gw_attempt *a)
 		gw_attempt_status_failure(a) == BREAKER_FAILURES;
 }
 
+static bool calls_bad(const struct gw_req *r, const struct gw_attempt *a)
+{
+	return a->head_seen && a->status / 100 == 4 && gw_refused_how(r, a) == BREAKER_FAILURES;
+}
+
+/* An engine that calls the request bad is mostly right, and its partner says the same a moment later: that is the
+ * client's answer. Return true if the partner has said so, or still may. */
+static bool is_called_bad(struct gw_req *r)
+{
+	struct gw_handoff *h = r->plan.handoff;
+	cgn_nsec now = cgn_loop_now(r->w->loop);
+	if (h->failed != NULL || !calls_bad(r, &r->beside))
+		return false;
+	if (h->called_bad_at == 0)
+		h->called_bad_at = now;
+	return calls_bad(r, &r->attempt) || cgn_since(now, h->called_bad_at) < SUSPECT_WAIT;
+}
+
 bool gw_beside_has_failed(struct gw_req *r, struct gw_leg_report *report)
 {
 	struct gw_handoff *h = r->plan.handoff;
@@ -527,7 +546,7 @@ bool gw_beside_has_failed(struct gw_req *r, struct gw_leg_report *report)
 		return false;
 	CGN_LIVE(h, GW_HANDOFF_TAG);
 	const char *why = beside_failure(r, &how);
-	if (why == NULL)
+	if (why == NULL || is_called_bad(r))
 		return false;
 	cgn_log_limited(INFO, "gateway.prefill_failed", F_STRN("id", r->client.id), F_STR("node", h->node),
 		F_I64("status", r->beside.status), F_STR("why", why),

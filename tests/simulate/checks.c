@@ -54,9 +54,25 @@ static bool node_rests(struct json_val n)
 		return not_yet("node %.*s has %llu requests", (int)id.raw.n, id.raw.p,
 			(unsigned long long)json_get_u64(n, "router_inflight", 99));
 	if (json_get(n, "breaker", &breaker) && !text_is(breaker, "state", "closed") &&
-		!text_is(breaker, "state", "half-open") && PLAN(odd_engine) == ODD_NOTHING)
+		!text_is(breaker, "state", "half-open") && odd_is_harmless((enum odd)PLAN(odd_engine)))
 		return not_yet("the breaker of node %.*s is open: %.*s", (int)id.raw.n, id.raw.p,
 			(int)breaker.raw.n, breaker.raw.p);
+	return true;
+}
+
+/* What the router knows of a cache is what the engine holds, if the engine tells. */
+static bool cache_rests(struct json_val n)
+{
+	struct json_val cache;
+	for (size_t i = 0; i < cluster.n_nodes; i++) {
+		const struct node *node = &cluster.node[i];
+		if (!text_is(n, "id", node->name) || !json_get(n, "cache", &cache) || cache.type != JSON_OBJECT)
+			continue;
+		uint64_t known = json_get_u64(cache, "blocks", 0);
+		if (PLAN(events) && !node->odd && known != node->held)
+			return not_yet("the router knows %llu blocks at %s, which holds %llu: %.*s", (unsigned long long)known, node->name,
+				(unsigned long long)node->held, (int)cache.raw.n, cache.raw.p);
+	}
 	return true;
 }
 
@@ -67,7 +83,7 @@ static bool nodes_rest(struct json_val doc)
 	if (!json_get(doc, "nodes", &list) || list.type != JSON_ARRAY)
 		return not_yet("/nodes has no nodes");
 	for (struct json_iter it = json_iter_of(list); json_next_elem(&it, &n); count++)
-		if (!node_rests(n))
+		if (!node_rests(n) || !cache_rests(n))
 			return false;
 	return count == cluster.n_nodes ||
 		not_yet("the router knows %zu nodes of %zu", count, cluster.n_nodes);
@@ -102,8 +118,26 @@ static bool holds(const struct part *p, uint16_t port, const char *path, bool (*
 	return ok;
 }
 
+/* Count the blocks that the node's engine holds. */
+static bool blocks_count(struct node *node)
+{
+	struct http_got got;
+	struct json_val doc, ranks, rank, list, one;
+	bool ok = document(&node->engine, 8000, "/sim/blocks", &got, &doc) && json_get(doc, "ranks", &ranks);
+	node->held = 0;
+	for (struct json_iter it = ok ? json_iter_of(ranks) : (struct json_iter){{0}}; ok && json_next_elem(&it, &rank);)
+		if (json_get(rank, "GPU", &list))
+			for (struct json_iter k = json_iter_of(list); json_next_elem(&k, &one);)
+				node->held++;
+	http_got_fini(&got);
+	return ok || not_yet("the engine of %s does not tell its blocks", node->name);
+}
+
 static bool all_rests(void)
 {
+	for (size_t i = 0; PLAN(events) && i < cluster.n_nodes; i++)
+		if (!blocks_count(&cluster.node[i]))
+			return false;
 	bool ok = holds(&cluster.router, 9091, "/nodes", nodes_rest) &&
 		holds(&cluster.router, 9091, "/queue", queue_rests);
 	/* A stalled answer of an odd engine stays with it. */

@@ -82,7 +82,7 @@ static void engine_argv(struct part *p, const struct node *n)
 		text("%llu", (unsigned long long)PLAN(max_batch)), "--max-model-len", "8192"};
 	for (; i < CGN_COUNT(argv); i++)
 		p->argv[i] = argv[i];
-	if (n != NULL && n->odd) {
+	if (n != NULL && n->odd && odd_fault((enum odd)PLAN(odd_engine))[0] != '\0') {
 		p->argv[i++] = "--fault";
 		p->argv[i++] = text("%s@every=%llu", odd_fault((enum odd)PLAN(odd_engine)),
 			(unsigned long long)PLAN(odd_share));
@@ -158,8 +158,9 @@ static void agent_config(const struct node *n)
 	cgn_buf_fmt(&b,
 		"[security]\ninsecure = true\n[log]\nformat = \"json\"\n[cluster]\nrouter = \"%s:9090\"\nlease = \"5s\"\nstate_dir = \"/var/lib/cognitora\"\n"
 		"[agent]\nnode_id = \"%s\"\nlisten = \"0.0.0.0:7080\"\nlisten_admin = \"0.0.0.0:7081\"\nadvertise = \"%s:7080\"\nheartbeat = \"1s\"\nrole = \"%s\"\n"
-		"[engine]\nkind = \"sim\"\nurl = \"http://127.0.0.1:8000\"\n",
-		world_host_address(cluster.gate), n->name, world_host_address(n->host), n->role);
+		"[engine]\nkind = \"sim\"\nurl = \"http://127.0.0.1:%u\"\n",
+		world_host_address(cluster.gate), n->name, world_host_address(n->host), n->role,
+		n->proxy.name != NULL ? 8001U : 8000U);
 	if (PLAN(events))
 		cgn_buf_putz(&b,
 			"kv_events = \"tcp://127.0.0.1:5557\"\nkv_events_replay = \"tcp://127.0.0.1:5657\"\n");
@@ -189,6 +190,8 @@ static void node_start(struct node *n, size_t i)
 	host_prepare(n->host);
 	n->odd = i == 0 && PLAN(odd_engine) != ODD_NOTHING;
 	n->role = PLAN(handoff) == DIALECT_NONE ? "both" : i == 0 ? "prefill" : "decode";
+	if (n->odd && odd_fault((enum odd)PLAN(odd_engine))[0] == '\0')
+		part_start(&n->proxy, n->host, text("proxy-%s", n->name), proxy_main);
 	agent_config(n);
 	engine_argv(&n->engine, n);
 	part_start(&n->engine, n->host, text("engine-%s", n->name), cgn_sim_main);

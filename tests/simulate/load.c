@@ -240,7 +240,7 @@ static bool harmed_since(uint64_t when)
 /* May a request that began at |when| find a cluster that has not recovered from a fault? */
 static bool is_troubled(uint64_t when)
 {
-	return PLAN(odd_engine) != ODD_NOTHING ||
+	return !odd_is_harmless((enum odd)PLAN(odd_engine)) ||
 		harmed_since(when > 60 * WORLD_SEC ? when - 60 * WORLD_SEC : 1);
 }
 

@@ -16,8 +16,11 @@ static const struct {
 #undef KNOB
 };
 
-static const char *const faults[] = {
-#define ODD(id, fault, meaning) fault,
+static const struct {
+	const char *fault;
+	bool harmless;
+} odds[] = {
+#define ODD(id, fault, harmless, meaning) {fault, harmless},
 #include "odd.def"
 #undef ODD
 };
@@ -45,7 +48,12 @@ const char *knob_meaning(enum knob k)
 
 const char *odd_fault(enum odd o)
 {
-	return faults[o];
+	return odds[o].fault;
+}
+
+bool odd_is_harmless(enum odd o)
+{
+	return odds[o].harmless;
 }
 
 const char *handoff_name(enum dialect d)

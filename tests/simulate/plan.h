@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 enum odd {
-#define ODD(id, fault, meaning) ODD_##id,
+#define ODD(id, fault, harmless, meaning) ODD_##id,
 #include "odd.def"
 #undef ODD
 	ODD_COUNT
@@ -39,7 +39,8 @@ bool plan_set(const char *text);
 const char *knob_name(enum knob k);
 uint64_t knob_least(enum knob k); /* The value at which the run is simplest */
 const char *knob_meaning(enum knob k);
-const char *odd_fault(enum odd o);
+const char *odd_fault(enum odd o); /* Of cgn-sim; empty: a proxy does it, or nothing is wrong */
+bool odd_is_harmless(enum odd o);
 const char *handoff_name(enum dialect d);
 /* Print the knobs that differ from their simplest values. */
 void plan_print(void);

@@ -22,9 +22,10 @@ struct part {
 struct node {
 	char name[8];
 	struct world_host *host;
-	struct part agent, engine;
+	struct part agent, engine, proxy; /* |proxy|: between the two, if the plan wants one */
 	bool odd;         /* Its engine does something wrong */
 	const char *role; /* prefill, decode or both */
+	uint64_t held;    /* Blocks in its engine's cache, when it was asked last */
 };
 /* A tenant, and what is known of its requests. */
 struct tenant {
@@ -53,6 +54,9 @@ void part_harm(struct part *p);
 void part_kill(struct part *p);
 /* Ask a part's port with a document as its answer: true with status 200 and a whole body. */
 bool part_ask(const struct part *p, uint16_t port, const char *path, struct http_got *got);
+
+/* ---- proxy.c ---- */
+int proxy_main(int argc, char **argv);
 
 /* ---- load.c ---- */
 void load_run(void); /* All clients, to their end */

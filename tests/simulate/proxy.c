@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* proxy: a process between an agent and its engine, which passes bytes on and does to one answer of so many what the plan
+ * says: cuts it at a byte, makes it late, adds to it, puts another one in its place. */
+#include <arpa/inet.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+#include <sys/socket.h>
+
+#include "base/core/alloc.h"
+#include "base/core/buf.h"
+#include "scenario.h"
+
+struct link {
+	int client, engine;
+	enum odd odd;      /* What is done to this answer */
+	uint64_t cut_at;   /* Bytes of the answer that pass */
+	struct cgn_buf in; /* The request */
+};
+
+static uint64_t answers;
+
+static bool send_all(int fd, const char *p, size_t n)
+{
+	while (n > 0) {
+		ssize_t sent = send(fd, p, n, MSG_NOSIGNAL);
+		if (sent <= 0)
+			return false;
+		p += sent;
+		n -= (size_t)sent;
+	}
+	return true;
+}
+
+static bool send_text(int fd, const char *text)
+{
+	return send_all(fd, text, strlen(text));
+}
+
+/* Return the value of a header as a number, or |fallback|. */
+static size_t number_in(const struct cgn_buf *head, size_t end, const char *name, size_t fallback)
+{
+	size_t n = strlen(name);
+	for (size_t i = 0; i + n < end; i++)
+		if (strncasecmp(head->p + i, name, n) == 0)
+			return strtoull(head->p + i + n, NULL, 10);
+	return fallback;
+}
+
+static bool has_text(const struct cgn_buf *b, size_t end, const char *text)
+{
+	size_t n = strlen(text);
+	for (size_t i = 0; i + n <= end; i++)
+		if (strncasecmp(b->p + i, text, n) == 0)
+			return true;
+	return false;
+}
+
+/* Read until |b| has a head; return its length, or 0 at the end. */
+static size_t read_head(int fd, struct cgn_buf *b)
+{
+	char bytes[16384];
+	for (;;) {
+		const char *end = b->n > 0 ? memmem(b->p, b->n, "\r\n\r\n", 4) : NULL;
+		if (end != NULL)
+			return (size_t)(end - b->p) + 4;
+		ssize_t n = recv(fd, bytes, sizeof bytes, 0);
+		if (n <= 0)
+			return 0;
+		cgn_buf_add(b, bytes, (size_t)n);
+	}
+}
+
+static bool read_more(int fd, struct cgn_buf *b)
+{
+	char bytes[16384];
+	ssize_t n = recv(fd, bytes, sizeof bytes, 0);
+	if (n > 0)
+		cgn_buf_add(b, bytes, (size_t)n);
+	return n > 0;
+}
+
+/* ---- answers that are not the engine's ---- */
+
+static bool answer_instead(const struct link *l)
+{
+	static const char page[] = "<html><body>502 Bad Gateway</body></html>";
+	char head[200];
+	switch ((int)l->odd) {
+	case ODD_PAGE:
+		(void)snprintf(head, sizeof head, "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: %zu\r\n\r\n%s", strlen(page), page);
+		return send_text(l->client, head);
+	case ODD_EMPTY:
+		return send_text(l->client, "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n");
+	case ODD_GARBAGE:
+		(void)send_text(l->client, "\x16\x03\x01 this is no answer\r\n\r\n");
+		return false;
+	case ODD_EVENT_ERROR:
+		return send_text(l->client, "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+			"39\r\ndata: {\"error\":{\"message\":\"the queue is full\",\"code\":503}}\r\n0\r\n\r\n");
+	default:
+		return false;
+	}
+}
+
+static bool is_instead(enum odd o)
+{
+	return o == ODD_PAGE || o == ODD_EMPTY || o == ODD_GARBAGE || o == ODD_EVENT_ERROR;
+}
+
+/* ---- the engine's answer ---- */
+
+/* Pass |n| bytes on. False: the connection is to end. */
+static bool pass(struct link *l, const char *p, size_t n)
+{
+	if (l->odd == ODD_CUT_BYTE && l->cut_at <= n) {
+		(void)send_all(l->client, p, l->cut_at);
+		return false;
+	}
+	l->cut_at -= l->odd == ODD_CUT_BYTE ? n : 0;
+	if (l->odd == ODD_LATE && world_chance(3))
+		world_sleep(world_draw(9 * WORLD_SEC));
+	if (l->odd != ODD_PIECES)
+		return send_all(l->client, p, n);
+	for (size_t i = 0; i < n; i++) {
+		if (!send_all(l->client, p + i, 1))
+			return false;
+		if (world_chance(50))
+			world_sleep(world_draw(5 * WORLD_MS));
+	}
+	return true;
+}
+
+static bool pass_n(struct link *l, struct cgn_buf *b, size_t n)
+{
+	while (n > 0) {
+		if (b->n == 0 && !read_more(l->engine, b))
+			return false;
+		size_t part = b->n < n ? b->n : n;
+		bool ok = pass(l, b->p, part);
+		cgn_buf_eat(b, part);
+		if (!ok)
+			return false;
+		n -= part;
+	}
+	return true;
+}
+
+static bool pass_chunks(struct link *l, struct cgn_buf *b)
+{
+	for (;;) {
+		const char *end;
+		while ((end = b->n > 0 ? memmem(b->p, b->n, "\r\n", 2) : NULL) == NULL)
+			if (!read_more(l->engine, b))
+				return false;
+		size_t size = strtoull(b->p, NULL, 16), line = (size_t)(end - b->p) + 2;
+		if (!pass_n(l, b, line + size + 2))
+			return false;
+		if (size == 0)
+			return true;
+	}
+}
+
+/* Pass one answer on. False: both connections end. */
+static bool pass_answer(struct link *l)
+{
+	struct cgn_buf b = {0};
+	size_t head = read_head(l->engine, &b);
+	bool chunked = head > 0 && has_text(&b, head, "transfer-encoding: chunked");
+	size_t length = head > 0 ? number_in(&b, head, "content-length:", 0) : 0;
+	bool ok = head > 0;
+	if (ok && l->odd == ODD_CONTINUE)
+		ok = send_text(l->client, "HTTP/1.1 100 Continue\r\n\r\n");
+	ok = ok && pass_n(l, &b, head) && (chunked ? pass_chunks(l, &b) : pass_n(l, &b, length));
+	cgn_buf_fini(&b);
+	/* A server may close a connection whenever it rests. */
+	return ok && l->odd != ODD_CLOSES;
+}
+
+/* ---- requests ---- */
+
+static enum odd odd_of(const struct cgn_buf *in, size_t head)
+{
+	bool generates = head > 5 && memcmp(in->p, "POST ", 5) == 0 && has_text(in, head, "/v1/") && !has_text(in, head, "tokenize");
+	if (!generates || ++answers % PLAN(odd_share) != 0)
+		return ODD_NOTHING;
+	return (enum odd)PLAN(odd_engine);
+}
+
+static bool pass_request(struct link *l)
+{
+	size_t head = read_head(l->client, &l->in);
+	if (head == 0)
+		return false;
+	size_t all = head + number_in(&l->in, head, "content-length:", 0);
+	while (l->in.n < all)
+		if (!read_more(l->client, &l->in))
+			return false;
+	l->odd = odd_of(&l->in, head);
+	l->cut_at = l->odd == ODD_CUT_BYTE ? 1 + world_draw(2500) : 0;
+	bool instead = is_instead(l->odd), ok = instead ? answer_instead(l) : send_all(l->engine, l->in.p, all);
+	cgn_buf_eat(&l->in, all);
+	return ok && (instead || pass_answer(l));
+}
+
+static int dial_engine(void)
+{
+	struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons(8000), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	int fd = socket(AF_INET, SOCK_STREAM, 0);
+	if (connect(fd, (struct sockaddr *)&a, sizeof a) == 0)
+		return fd;
+	(void)close(fd);
+	return -1;
+}
+
+static void link_run(void *arg)
+{
+	struct link *l = arg;
+	l->engine = dial_engine();
+	while (l->engine >= 0 && pass_request(l))
+		;
+	if (l->engine >= 0)
+		(void)close(l->engine);
+	(void)close(l->client);
+	cgn_buf_fini(&l->in);
+	free(l);
+}
+
+int proxy_main(int argc, char **argv)
+{
+	struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons(8001)};
+	int fd = socket(AF_INET, SOCK_STREAM, 0);
+	(void)argc, (void)argv;
+	if (bind(fd, (struct sockaddr *)&a, sizeof a) != 0 || listen(fd, 64) != 0)
+		return 1;
+	for (;;) {
+		int client = accept4(fd, NULL, NULL, 0);
+		if (client < 0)
+			return 1;
+		struct link *l = CGN_NEW(struct link);
+		*l = (struct link){.client = client, .engine = -1};
+		world_spawn(link_run, l);
+	}
+}

@@ -91,15 +91,19 @@ static bool answer_instead(const struct link *l)
 	char head[200];
 	switch ((int)l->odd) {
 	case ODD_PAGE:
-		(void)snprintf(head, sizeof head, "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: %zu\r\n\r\n%s", strlen(page), page);
+		(void)snprintf(head, sizeof head,
+			"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: %zu\r\n\r\n%s",
+			strlen(page), page);
 		return send_text(l->client, head);
 	case ODD_EMPTY:
-		return send_text(l->client, "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n");
+		return send_text(l->client,
+			"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n");
 	case ODD_GARBAGE:
 		(void)send_text(l->client, "\x16\x03\x01 this is no answer\r\n\r\n");
 		return false;
 	case ODD_EVENT_ERROR:
-		return send_text(l->client, "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+		return send_text(l->client,
+			"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 			"39\r\ndata: {\"error\":{\"message\":\"the queue is full\",\"code\":503}}\r\n0\r\n\r\n");
 	default:
 		return false;
@@ -184,7 +188,8 @@ static bool pass_answer(struct link *l)
 
 static enum odd odd_of(const struct cgn_buf *in, size_t head)
 {
-	bool generates = head > 5 && memcmp(in->p, "POST ", 5) == 0 && has_text(in, head, "/v1/") && !has_text(in, head, "tokenize");
+	bool generates = head > 5 && memcmp(in->p, "POST ", 5) == 0 && has_text(in, head, "/v1/") &&
+		!has_text(in, head, "tokenize");
 	if (!generates || ++answers % PLAN(odd_share) != 0)
 		return ODD_NOTHING;
 	return (enum odd)PLAN(odd_engine);
@@ -201,14 +206,17 @@ static bool pass_request(struct link *l)
 			return false;
 	l->odd = odd_of(&l->in, head);
 	l->cut_at = l->odd == ODD_CUT_BYTE ? 1 + world_draw(2500) : 0;
-	bool instead = is_instead(l->odd), ok = instead ? answer_instead(l) : send_all(l->engine, l->in.p, all);
+	bool instead = is_instead(l->odd),
+	     ok = instead ? answer_instead(l) : send_all(l->engine, l->in.p, all);
 	cgn_buf_eat(&l->in, all);
 	return ok && (instead || pass_answer(l));
 }
 
 static int dial_engine(void)
 {
-	struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons(8000), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	struct sockaddr_in a = {.sin_family = AF_INET,
+		.sin_port = htons(8000),
+		.sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 	int fd = socket(AF_INET, SOCK_STREAM, 0);
 	if (connect(fd, (struct sockaddr *)&a, sizeof a) == 0)
 		return fd;

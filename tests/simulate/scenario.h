@@ -23,9 +23,9 @@ struct node {
 	char name[8];
 	struct world_host *host;
 	struct part agent, engine, proxy; /* |proxy|: between the two, if the plan wants one */
-	bool odd;         /* Its engine does something wrong */
-	const char *role; /* prefill, decode or both */
-	uint64_t held;    /* Blocks in its engine's cache, when it was asked last */
+	bool odd;                         /* Its engine does something wrong */
+	const char *role;                 /* prefill, decode or both */
+	uint64_t held;                    /* Blocks in its engine's cache, when it was asked last */
 };
 /* A tenant, and what is known of its requests. */
 struct tenant {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* checks: what must hold when the last client has gone and the last fault is over. */
+/* checks: the rules that hold when the last client has gone and the last fault is over. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -11,7 +11,7 @@
 
 static char trouble[400];
 
-/* Note what does not hold. */
+/* Note the rule that does not hold yet. */
 static bool not_yet(const char *format, ...) __attribute__((format(printf, 1, 2)));
 static bool not_yet(const char *format, ...)
 {
@@ -31,7 +31,7 @@ static bool text_is(struct json_val object, const char *key, const char *want)
 }
 
 /* Parse a document; |got| is to be freed by the caller. */
-static bool document(const struct part *p, uint16_t port, const char *path, struct http_got *got,
+static bool document_read(const struct part *p, uint16_t port, const char *path, struct http_got *got,
 	struct json_val *doc)
 {
 	if (!part_ask(p, port, path, got))
@@ -60,7 +60,7 @@ static bool node_rests(struct json_val n)
 	return true;
 }
 
-/* What the router knows of a cache is what the engine holds, if the engine tells. */
+/* The router knows a cache block for block, if the engine tells. */
 static bool cache_rests(struct json_val n)
 {
 	struct json_val cache;
@@ -111,11 +111,12 @@ static bool engine_rests(struct json_val doc)
 	return true;
 }
 
-static bool holds(const struct part *p, uint16_t port, const char *path, bool (*check)(struct json_val doc))
+static bool document_holds(const struct part *p, uint16_t port, const char *path,
+	bool (*check)(struct json_val doc))
 {
 	struct http_got got;
 	struct json_val doc;
-	bool ok = document(p, port, path, &got, &doc) && check(doc);
+	bool ok = document_read(p, port, path, &got, &doc) && check(doc);
 	http_got_fini(&got);
 	return ok;
 }
@@ -125,7 +126,8 @@ static bool blocks_count(struct node *node)
 {
 	struct http_got got;
 	struct json_val doc, ranks, rank, list, one;
-	bool ok = document(&node->engine, 8000, "/sim/blocks", &got, &doc) && json_get(doc, "ranks", &ranks);
+	bool ok = document_read(&node->engine, 8000, "/sim/blocks", &got, &doc) &&
+		json_get(doc, "ranks", &ranks);
 	node->held = 0;
 	for (struct json_iter it = ok ? json_iter_of(ranks) : (struct json_iter){{0}};
 		ok && json_next_elem(&it, &rank);)
@@ -141,15 +143,16 @@ static bool all_rests(void)
 	for (size_t i = 0; PLAN(events) && i < cluster.n_nodes; i++)
 		if (!blocks_count(&cluster.node[i]))
 			return false;
-	bool ok = holds(&cluster.router, 9091, "/nodes", nodes_rest) &&
-		holds(&cluster.router, 9091, "/queue", queue_rests);
+	bool ok = document_holds(&cluster.router, 9091, "/nodes", nodes_rest) &&
+		document_holds(&cluster.router, 9091, "/queue", queue_rests);
 	/* A stalled answer of an odd engine stays with it. */
 	for (size_t i = 0; ok && i < cluster.n_nodes; i++)
-		ok = cluster.node[i].odd || holds(&cluster.node[i].engine, 8000, "/sim/state", engine_rests);
+		ok = cluster.node[i].odd ||
+			document_holds(&cluster.node[i].engine, 8000, "/sim/state", engine_rests);
 	return ok;
 }
 
-/* ---- what tenants used ---- */
+/* ---- usage ---- */
 
 static const struct tenant *tenant_of(struct json_val row)
 {
@@ -159,7 +162,7 @@ static const struct tenant *tenant_of(struct json_val row)
 	return NULL;
 }
 
-/* Charged is what was answered; what broke off, and what the client left, may be charged besides. */
+/* Answers that were whole are charged; those that broke off or were left may be charged besides. */
 static bool usage_rests(struct json_val doc)
 {
 	struct json_val list, row;
@@ -191,7 +194,7 @@ static void check_tenants(void)
 		PLAN(clock) == 0; /* Usage of the last second goes with a router that is killed */
 	if (cluster.n_tenants == 0 || !kept)
 		return;
-	if (!holds(&cluster.router, 9091, "/usage?by=tenant", usage_rests))
+	if (!document_holds(&cluster.router, 9091, "/usage?by=tenant", usage_rests))
 		world_fail("a wrong charge: %s", trouble);
 	const struct tenant *t = &cluster.tenant[0];
 	if (PLAN(budget) > 0 && t->answered > PLAN(budget))

@@ -48,8 +48,8 @@ static void part_keep(void *arg)
 	}
 }
 
-static const char *text(const char *format, ...) __attribute__((format(printf, 1, 2)));
-static const char *text(const char *format, ...)
+static const char *text_new(const char *format, ...) __attribute__((format(printf, 1, 2)));
+static const char *text_new(const char *format, ...)
 {
 	char *p = NULL;
 	va_list ap;
@@ -77,14 +77,14 @@ static void engine_argv(struct part *p, const struct node *n)
 {
 	size_t i = 0;
 	const char *const argv[] = {"cgn-sim", "--listen", "0.0.0.0:8000", "--model", "m", "--decode-ms",
-		text("%llu", (unsigned long long)PLAN(decode_ms)), "--kv-blocks",
-		text("%llu", (unsigned long long)PLAN(kv_blocks)), "--max-batch",
-		text("%llu", (unsigned long long)PLAN(max_batch)), "--max-model-len", "8192"};
+		text_new("%llu", (unsigned long long)PLAN(decode_ms)), "--kv-blocks",
+		text_new("%llu", (unsigned long long)PLAN(kv_blocks)), "--max-batch",
+		text_new("%llu", (unsigned long long)PLAN(max_batch)), "--max-model-len", "8192"};
 	for (; i < CGN_COUNT(argv); i++)
 		p->argv[i] = argv[i];
 	if (n != NULL && n->odd && odd_fault((enum odd)PLAN(odd_engine))[0] != '\0') {
 		p->argv[i++] = "--fault";
-		p->argv[i++] = text("%s@every=%llu", odd_fault((enum odd)PLAN(odd_engine)),
+		p->argv[i++] = text_new("%s@every=%llu", odd_fault((enum odd)PLAN(odd_engine)),
 			(unsigned long long)PLAN(odd_share));
 	}
 	if (n != NULL && PLAN(events)) {
@@ -186,16 +186,16 @@ static void part_start(struct part *p, struct world_host *h, const char *name, w
 static void node_start(struct node *n, size_t i)
 {
 	(void)snprintf(n->name, sizeof n->name, "n%zu", i);
-	n->host = world_host_new(text("node-%s", n->name));
+	n->host = world_host_new(text_new("node-%s", n->name));
 	host_prepare(n->host);
 	n->odd = i == 0 && PLAN(odd_engine) != ODD_NOTHING;
 	n->role = PLAN(handoff) == DIALECT_NONE ? "both" : i == 0 ? "prefill" : "decode";
 	if (n->odd && odd_fault((enum odd)PLAN(odd_engine))[0] == '\0')
-		part_start(&n->proxy, n->host, text("proxy-%s", n->name), proxy_main);
+		part_start(&n->proxy, n->host, text_new("proxy-%s", n->name), proxy_main);
 	agent_config(n);
 	engine_argv(&n->engine, n);
-	part_start(&n->engine, n->host, text("engine-%s", n->name), cgn_sim_main);
-	part_start(&n->agent, n->host, text("agent-%s", n->name), cgn_agent_main);
+	part_start(&n->engine, n->host, text_new("engine-%s", n->name), cgn_sim_main);
+	part_start(&n->agent, n->host, text_new("agent-%s", n->name), cgn_agent_main);
 }
 
 bool part_ask(const struct part *p, uint16_t port, const char *path, struct http_got *got)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* faults: what happens to the cluster while it is asked. */
+/* faults: kills, stalls, cuts and jumps of clocks while clients ask. */
 #include <signal.h>
 
 #include "base/core/err.h"
@@ -11,7 +11,7 @@ static struct node *node_any(void)
 }
 
 /* Wait for a moment within the window. */
-static void moment(void)
+static void moment_wait(void)
 {
 	world_sleep(world_draw(PLAN(window_ms) * WORLD_MS));
 }
@@ -47,7 +47,7 @@ static void roll_router(void)
 	world_signal(cluster.router.proc, SIGTERM);
 }
 
-static void reload(void)
+static void reload_router(void)
 {
 	if (cluster.router.proc != NULL && world_alive(cluster.router.proc))
 		world_signal(cluster.router.proc, SIGHUP);
@@ -78,7 +78,7 @@ static void stop_engine(void)
 	part_stop(&node_any()->engine);
 }
 
-static void cut(void)
+static void cut_node(void)
 {
 	struct node *n = node_any();
 	cluster.last_harm = world_now();
@@ -107,7 +107,7 @@ static void fault_run(void *arg)
 {
 	struct fault *f = arg;
 	for (uint64_t i = 0; i < f->times; i++) {
-		moment();
+		moment_wait();
 		if (!cluster.over)
 			f->run();
 	}
@@ -117,9 +117,10 @@ void faults_run(void)
 {
 	static struct fault faults[10];
 	const struct fault all[] = {{kill_router, PLAN(kill_router)}, {roll_router, PLAN(roll_router)},
-		{reload, PLAN(reload)}, {kill_agent, PLAN(kill_agent)}, {kill_engine, PLAN(kill_engine)},
-		{stop_router, PLAN(stop_router)}, {stop_agent, PLAN(stop_agent)},
-		{stop_engine, PLAN(stop_engine)}, {cut, PLAN(cut)}, {clock_jump, PLAN(clock)}};
+		{reload_router, PLAN(reload)}, {kill_agent, PLAN(kill_agent)},
+		{kill_engine, PLAN(kill_engine)}, {stop_router, PLAN(stop_router)},
+		{stop_agent, PLAN(stop_agent)}, {stop_engine, PLAN(stop_engine)}, {cut_node, PLAN(cut)},
+		{clock_jump, PLAN(clock)}};
 	for (size_t i = 0; i < CGN_COUNT(all); i++) {
 		faults[i] = all[i];
 		if (all[i].times > 0)

@@ -19,7 +19,7 @@ struct http_want {
 enum http_end {
 	HTTP_WHOLE,   /* As its length or its last chunk says */
 	HTTP_CUT,     /* The connection ended within the answer */
-	HTTP_NOTHING, /* It ended before an answer */
+	HTTP_NOTHING, /* The connection ended before an answer */
 	HTTP_REFUSED, /* No connection */
 	HTTP_SILENT,  /* The timeout */
 	HTTP_LEFT,    /* The client left, as it wanted */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* load: clients that ask, and what they say of the answers. The right answer is that of an engine beside the cluster. */
+/* load: clients that ask and judge the answers. The right answer is that of an engine beside the cluster. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,9 +8,9 @@
 #include "base/sse/sse.h"
 #include "scenario.h"
 
-#define TIMEOUT (200 * WORLD_SEC) /* Longer than the router lets anybody wait */
+#define TIMEOUT (200 * WORLD_SEC) /* Longer than the router lets a request wait */
 
-/* What an answer says. */
+/* The content of an answer. */
 struct said {
 	struct cgn_buf text, finish, error;
 	uint64_t prompt_tokens, completion_tokens;
@@ -26,8 +26,8 @@ struct request {
 	enum api api;
 	bool stream, usage;
 	struct tenant *tenant;     /* NULL: no key */
-	bool sure;                 /* It is known whether it counts */
-	struct cgn_buf right_body; /* What the twin is asked, when it is asked in another API */
+	bool sure;                 /* The outcome says whether the request counts */
+	struct cgn_buf right_body; /* The same question in the twin's API */
 	struct cgn_buf body;
 	struct said right;
 	int right_status;
@@ -249,17 +249,17 @@ static bool begins_with(const struct cgn_buf *whole, const struct cgn_buf *part)
 	return part->n <= whole->n && (part->n == 0 || memcmp(whole->p, part->p, part->n) == 0);
 }
 
-static bool same(const struct cgn_buf *a, const struct cgn_buf *b)
+static bool bytes_equal(const struct cgn_buf *a, const struct cgn_buf *b)
 {
 	return a->n == b->n && begins_with(a, b);
 }
 
 static void judge_whole(struct request *r, const struct said *s)
 {
-	if (!same(&s->text, &r->right.text))
+	if (!bytes_equal(&s->text, &r->right.text))
 		world_fail("a wrong answer: request %u got \"%.*s\", right is \"%.*s\"", r->id,
 			(int)s->text.n, s->text.p, (int)r->right.text.n, r->right.text.p);
-	if (r->api <= API_CHAT && !same(&s->finish, &r->right.finish))
+	if (r->api <= API_CHAT && !bytes_equal(&s->finish, &r->right.finish))
 		world_fail("a wrong finish_reason: request %u got \"%.*s\", right is \"%.*s\"", r->id,
 			(int)s->finish.n, s->finish.p, (int)r->right.finish.n, r->right.finish.p);
 	bool told = r->api <= API_CHAT && (!r->stream || r->usage);
@@ -329,9 +329,9 @@ static void judge_refusal(struct request *r, const struct http_got *got, uint64_
 	said_fini(&s);
 }
 
-static void judge(struct request *r, const struct http_got *got, uint64_t began)
+static void request_judge(struct request *r, const struct http_got *got, uint64_t began)
 {
-	/* Whoever killed the router cut its connections. */
+	/* A router that was killed cut its connections. */
 	bool router_harmed = cluster.router.ends ||
 		(cluster.router.harmed != 0 && cluster.router.harmed + 5 * WORLD_SEC >= began);
 	world_tell("request %u: %s, status %d, %zu bytes, %.3f s", r->id, http_end_text(got->end),
@@ -388,7 +388,7 @@ static void request_run(unsigned id)
 	uint64_t began = world_now();
 	cluster.sent++;
 	http_ask(&want, &got);
-	judge(&r, &got, began);
+	request_judge(&r, &got, began);
 	if (r.tenant != NULL) {
 		r.tenant->sent++;
 		r.tenant->unsure += !r.sure;

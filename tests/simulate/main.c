@@ -40,9 +40,9 @@ static struct {
 	bool twice, log, shrink, replays, all;
 } opt = {.seed = 1, .count = 100, .shrink = true};
 
-/* ---- one seed ---- */
+/* ---- a seed ---- */
 
-static void scenario(void *arg)
+static void scenario_run(void *arg)
 {
 	(void)arg;
 	cluster_start();
@@ -59,7 +59,7 @@ static _Noreturn void seed_run(uint64_t seed)
 	world_tells = opt.replays;
 	world_logs = opt.log;
 	world_begin(seed);
-	world_run(scenario, NULL);
+	world_run(scenario_run, NULL);
 	printf("ok %llu hash %016llx steps %llu ms %llu requests %llu answered %llu refused %llu left %llu broken %llu lost %llu\n",
 		(unsigned long long)seed, (unsigned long long)world_hash(), (unsigned long long)world_steps(),
 		(unsigned long long)(world_now() / WORLD_MS), (unsigned long long)cluster.sent,
@@ -93,7 +93,7 @@ static void child_start(struct child *c, uint64_t seed)
 	seed_run(seed);
 }
 
-/* Read what the child has printed; its last line that begins with "ok" or "FAULT" is its result. */
+/* Read the child's output; its last line that begins with "ok" or "FAULT" is its result. */
 static void child_result(struct child *c, int status, char *result, size_t cap)
 {
 	char line[4096];
@@ -130,7 +130,7 @@ static bool is_same_fault(const char *a, const char *b)
 	return n == strcspn(pb + 1, ":\n") && memcmp(pa + 1, pb + 1, n) == 0;
 }
 
-static void shrink(uint64_t seed, const char *fault)
+static void plan_shrink(uint64_t seed, const char *fault)
 {
 	char result[4096];
 	plan_draw(seed);
@@ -162,13 +162,13 @@ static void shrink(uint64_t seed, const char *fault)
 	}
 }
 
-static void story(uint64_t seed, const char *fault)
+static void story_tell(uint64_t seed, const char *fault)
 {
 	printf("\nseed %llu: %s", (unsigned long long)seed, fault);
 	if (opt.shrink) {
 		printf("shrinking ...\n");
 		fflush(stdout);
-		shrink(seed, fault);
+		plan_shrink(seed, fault);
 	} else {
 		plan_draw(seed);
 	}
@@ -189,7 +189,7 @@ static void story(uint64_t seed, const char *fault)
 
 /* ---- many seeds ---- */
 
-static double seconds(void)
+static double seconds_now(void)
 {
 	struct timespec ts;
 	(void)clock_gettime(CLOCK_MONOTONIC, &ts);
@@ -218,10 +218,10 @@ static void note_result(const char *result)
 	all.lost += lost;
 }
 
-static void progress(double began, bool last)
+static void progress_print(double began, bool last)
 {
 	static double shown;
-	double now = seconds();
+	double now = seconds_now();
 	if (!last && now - shown < 2)
 		return;
 	shown = now;
@@ -272,13 +272,13 @@ static bool seed_again(uint64_t seed, const char *result)
 static int run_many(void)
 {
 	struct child children[64] = {{0}};
-	double began = seconds();
+	double began = seconds_now();
 	uint64_t next = opt.seed, end = opt.minutes > 0 ? UINT64_MAX : opt.seed + opt.count;
 	long running = 0;
 	int bad = 0;
 	char result[4096];
 	for (;;) {
-		if (opt.minutes > 0 && seconds() - began > (double)opt.minutes * 60)
+		if (opt.minutes > 0 && seconds_now() - began > (double)opt.minutes * 60)
 			end = next;
 		for (long i = 0; i < opt.jobs && !bad; i++)
 			if (children[i].pid == 0 && next < end) {
@@ -303,14 +303,14 @@ static int run_many(void)
 				bad = !opt.all;
 				note_fault(c.seed, result);
 				if (bad)
-					story(c.seed, result);
+					story_tell(c.seed, result);
 			} else if (opt.twice && !seed_again(c.seed, result)) {
 				bad = 1;
 			}
 		}
-		progress(began, false);
+		progress_print(began, false);
 	}
-	progress(began, true);
+	progress_print(began, true);
 	if (opt.all)
 		print_kinds();
 	return bad || kinds[0].times > 0;
@@ -324,7 +324,7 @@ static bool is_fault(enum knob k)
 }
 
 /* Set all faults to their simplest values but those named. */
-static bool only(const char *names)
+static void faults_limit(const char *names)
 {
 	for (enum knob k = 0; k < KNOB_COUNT; k++) {
 		bool named = false;
@@ -336,7 +336,6 @@ static bool only(const char *names)
 		plan.at[k] = knob_least(k);
 		plan.set[k] = true;
 	}
-	return true;
 }
 
 static void print_knobs(void)
@@ -386,7 +385,7 @@ static void take_args(int argc, char **argv)
 		else if (strcmp(a, "--replay") == 0)
 			opt.seed = strtoull(v, NULL, 10), opt.replays = true;
 		else if (strcmp(a, "--only") == 0)
-			(void)only(v);
+			faults_limit(v);
 		else if (strcmp(a, "--set") != 0 || !plan_set(v))
 			bad_usage(strcmp(a, "--set") == 0 ? "--set: no such knob" : "an unknown flag");
 		i += takes;

@@ -63,7 +63,7 @@ const char *handoff_name(enum dialect d)
 
 static uint64_t stream;
 
-static uint64_t draw(uint64_t n)
+static uint64_t plan_number(uint64_t n)
 {
 	uint64_t z = (stream += UINT64_C(0x9e3779b97f4a7c15));
 	z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
@@ -77,17 +77,19 @@ static void stream_begin(uint64_t seed, const char *name)
 	stream = seed * UINT64_C(0xd1342543de82ef95);
 	for (; *name != '\0'; name++)
 		stream = (stream ^ (uint8_t)*name) * UINT64_C(0x100000001b3);
-	(void)draw(2);
+	(void)plan_number(2);
 }
 
 static uint64_t knob_draw(enum knob k)
 {
+#define draw(n) plan_number(n) /* As knobs.def says it */
 	switch (k) {
 #define KNOB(name, least, drawn, meaning) \
 	case KNOB_##name:                 \
 		return drawn;
 #include "knobs.def"
 #undef KNOB
+#undef draw
 	case KNOB_COUNT:
 		break;
 	}

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plan: what a seed decides of a run: the cluster, its load and its faults. Each knob is drawn from the seed and its own
+/* plan: the choices of a seed: the cluster, its load and its faults. Each knob is drawn from the seed and its own
  * name, so that setting one by hand leaves the others as they are. */
 #pragma once
 #include <stdbool.h>
@@ -39,7 +39,8 @@ bool plan_set(const char *text);
 const char *knob_name(enum knob k);
 uint64_t knob_least(enum knob k); /* The value at which the run is simplest */
 const char *knob_meaning(enum knob k);
-const char *odd_fault(enum odd o); /* Of cgn-sim; empty: a proxy does it, or nothing is wrong */
+const char *odd_fault(
+	enum odd o); /* Name of a fault of cgn-sim; empty: a proxy does it, or nothing is wrong */
 bool odd_is_harmless(enum odd o);
 const char *handoff_name(enum dialect d);
 /* Print the knobs that differ from their simplest values. */

@@ -16,7 +16,7 @@
 
 struct link {
 	int client, engine;
-	enum odd odd;      /* What is done to this answer */
+	enum odd odd;      /* The fault of this answer */
 	uint64_t cut_at;   /* Bytes of the answer that pass */
 	struct cgn_buf in; /* The request */
 };
@@ -99,7 +99,7 @@ static bool answer_instead(const struct link *l)
 		return send_text(l->client,
 			"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n");
 	case ODD_GARBAGE:
-		(void)send_text(l->client, "\x16\x03\x01 this is no answer\r\n\r\n");
+		(void)send_text(l->client, "\x16\x03\x01 not an answer\r\n\r\n");
 		return false;
 	case ODD_EVENT_ERROR:
 		return send_text(l->client,
@@ -118,7 +118,7 @@ static bool is_instead(enum odd o)
 /* ---- the engine's answer ---- */
 
 /* Pass |n| bytes on. False: the connection is to end. */
-static bool pass(struct link *l, const char *p, size_t n)
+static bool pass_bytes(struct link *l, const char *p, size_t n)
 {
 	if (l->odd == ODD_CUT_BYTE && l->cut_at <= n) {
 		(void)send_all(l->client, p, l->cut_at);
@@ -144,7 +144,7 @@ static bool pass_n(struct link *l, struct cgn_buf *b, size_t n)
 		if (b->n == 0 && !read_more(l->engine, b))
 			return false;
 		size_t part = b->n < n ? b->n : n;
-		bool ok = pass(l, b->p, part);
+		bool ok = pass_bytes(l, b->p, part);
 		cgn_buf_eat(b, part);
 		if (!ok)
 			return false;

@@ -16,22 +16,22 @@ struct part {
 	const char *argv[40];
 	struct world_proc *proc; /* NULL: it is down */
 	uint64_t harmed;         /* When something was done to it last, or it was down; 0: never */
-	bool keeps_down;         /* It is not started again for now */
-	bool ends;               /* It was asked to end */
+	bool keeps_down;         /* Do not start it again for now */
+	bool ends;               /* The part was asked to end */
 };
 struct node {
 	char name[8];
 	struct world_host *host;
 	struct part agent, engine, proxy; /* |proxy|: between the two, if the plan wants one */
-	bool odd;                         /* Its engine does something wrong */
+	bool odd;                         /* The engine does something wrong */
 	const char *role;                 /* prefill, decode or both */
 	uint64_t held;                    /* Blocks in its engine's cache, when it was asked last */
 };
-/* A tenant, and what is known of its requests. */
+/* A tenant and the outcomes of its requests. */
 struct tenant {
 	char name[32], header[160];      /* Authorization, with \r\n */
 	uint64_t sent, answered, unsure; /* |unsure|: those of which it is not known whether they count */
-	uint64_t prompt_tokens, completion_tokens; /* Of those that were answered */
+	uint64_t prompt_tokens, completion_tokens; /* Sums over the requests that were answered */
 	uint64_t over_budget;                      /* Refused as such */
 };
 struct cluster {
@@ -60,7 +60,7 @@ int proxy_main(int argc, char **argv);
 
 /* ---- load.c ---- */
 void load_run(void); /* All clients, to their end */
-void load_one(void); /* One more request, which is judged as the others are */
+void load_one(void); /* Send another request and judge it as the others */
 
 /* ---- faults.c ---- */
 void faults_run(void); /* In the background */

@@ -13,7 +13,7 @@ extern int cgn_router_main(int argc, char **argv);
 extern int cgn_agent_main(int argc, char **argv);
 extern int cgn_sim_main(int argc, char **argv);
 
-static int dial(const char *ip, int port)
+static int call_dial(const char *ip, int port)
 {
 	int fd = socket(AF_INET, SOCK_STREAM, 0);
 	struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
@@ -25,10 +25,10 @@ static int dial(const char *ip, int port)
 	return fd;
 }
 
-static void ask(const char *ip, int port, const char *text)
+static void router_ask(const char *ip, int port, const char *text)
 {
 	char answer[8192];
-	int fd = dial(ip, port);
+	int fd = call_dial(ip, port);
 	if (fd < 0) {
 		world_tell("no connection to %s:%d", ip, port);
 		return;
@@ -43,7 +43,7 @@ static void ask(const char *ip, int port, const char *text)
 	close(fd);
 }
 
-static void story(void *arg)
+static void story_run(void *arg)
 {
 	(void)arg;
 	struct world_host *r = world_host_new("router"), *a = world_host_new("node-a");
@@ -70,7 +70,7 @@ static void story(void *arg)
 	snprintf(text, sizeof text,
 		"POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: %zu\r\n\r\n%s",
 		strlen(body), body);
-	ask(world_host_address(r), 8080, text);
+	router_ask(world_host_address(r), 8080, text);
 	world_signal(p, 15);
 	world_sleep(10 * WORLD_SEC);
 }
@@ -79,7 +79,7 @@ int main(int argc, char **argv)
 {
 	world_tells = world_logs = argc > 2;
 	world_begin(argc > 1 ? strtoull(argv[1], NULL, 0) : 1);
-	world_run(story, NULL);
+	world_run(story_run, NULL);
 	printf("hash %016llx steps %llu\n", (unsigned long long)world_hash(),
 		(unsigned long long)world_steps());
 	fflush(stdout);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* disk: what is safe on a disk, and its faults. Each file remembers the writes since it was last synced, with the bytes
+/* disk: the bytes that a power cut leaves, and the faults of a disk. Each file remembers the writes since it was last synced, with the bytes
  * before and after; a machine remembers the names that changed since their folder was synced. */
 #include "disk.h"
 
@@ -16,9 +16,9 @@
 /* A write, or a change of the size, that is not safe. */
 struct unsafe_write {
 	struct cgn_link link;
-	size_t at, n;          /* Bytes of the write */
-	size_t n_old;          /* Of them there were before; of a smaller size: the bytes that were cut off */
-	size_t size, old_size; /* Of the file */
+	size_t at, n; /* Bytes of the write */
+	size_t n_old; /* Length of the bytes from before; of a smaller size: those that were cut off */
+	size_t size, old_size; /* Sizes of the file, now and before */
 	char *fresh, *old;
 };
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* disk: what a machine's disk does wrong, and what is left on it when the machine dies.
+/* disk: the faults of a machine's disk, and the bytes that are left on it when the machine dies.
  *
  *	struct world_faults slow = {.sync_ns = 3 * WORLD_SEC, .write_error = 1000};
  *	world_disk(h, &slow);    from now on; NULL: a good disk
@@ -13,8 +13,9 @@
 
 struct world_faults {
 	uint64_t room; /* Bytes that fit on the disk, with those that are there; 0: no limit */
-	uint32_t read_error, write_error, sync_error; /* One call in so many fails with EIO; 0: none */
-	uint64_t sync_ns;                             /* A sync takes up to so long; 0: a few milliseconds */
+	uint32_t read_error, write_error,
+		sync_error; /* Each n-th call, by the seed, fails with EIO; 0: none */
+	uint64_t sync_ns;   /* A sync takes up to so long; 0: a few milliseconds */
 	bool read_only;
 };
 void world_disk(struct world_host *h, const struct world_faults *f);
@@ -22,7 +23,7 @@ uint64_t world_disk_used(
 	const struct world_host *h); /* Bytes of all files, also of removed ones that are open */
 /* Bytes of the files below the folder, 0 if there is none. */
 uint64_t world_folder_bytes(struct world_host *h, const char *path);
-/* The machine dies: its processes end, its files go back to what is safe. */
+/* The machine dies: its processes end, its files go back to the bytes that were synced. */
 void world_host_crash(struct world_host *h);
 /* Turn |n| bits of the file over, somewhere. False: there is no such file, or it is empty. */
 bool world_file_damage(struct world_host *h, const char *path, unsigned n);

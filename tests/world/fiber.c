@@ -80,7 +80,7 @@ static void stack_free(uint8_t *p)
 #define LOCALS_MOST ((size_t)2048)
 static uint8_t *locals;
 static size_t n_locals;
-static struct fiber *locals_of; /* Whose are in place */
+static struct fiber *locals_of; /* The fiber whose thread-locals are in place */
 
 static int on_module(struct dl_phdr_info *info, size_t size, void *arg)
 {

@@ -70,7 +70,7 @@ struct vnode *file_child(struct vnode *folder, const char *name)
 }
 
 /* Walk the path's parts but the last |keep| ones. */
-static struct vnode *walk(struct world_host *h, const char *path, bool keep, const char **last)
+static struct vnode *path_walk(struct world_host *h, const char *path, bool keep, const char **last)
 {
 	static char part[256];
 	struct vnode *at = h->root;
@@ -110,12 +110,12 @@ static struct vnode *walk(struct world_host *h, const char *path, bool keep, con
 
 struct vnode *vnode_find(struct world_host *h, const char *path)
 {
-	return walk(h, path, false, NULL);
+	return path_walk(h, path, false, NULL);
 }
 
 struct vnode *file_folder(struct world_host *h, const char *path, const char **last)
 {
-	return walk(h, path, true, last);
+	return path_walk(h, path, true, last);
 }
 
 struct vnode *file_make(struct world_host *h, struct vnode *folder, const char *name, enum vnode_kind kind,
@@ -210,7 +210,7 @@ ssize_t file_write(struct world_host *h, struct vnode *n, const void *p, size_t 
 {
 	uint64_t end = at + bytes, more = end > n->n ? end - n->n : 0;
 	int e = end > FILE_MOST ? EFBIG : disk_write(h, more);
-	if (e == ENOSPC && disk_free(h) + n->n > at) { /* What fits */
+	if (e == ENOSPC && disk_free(h) + n->n > at) { /* Write the part that fits */
 		bytes = (size_t)(disk_free(h) + n->n - at);
 		end = at + bytes;
 		e = 0;

@@ -37,7 +37,7 @@ ssize_t file_write(struct world_host *h, struct vnode *n, const void *p, size_t 
 void file_set_size(struct vnode *n, size_t size);
 uint64_t world_wall(const struct world_host *h); /* Unix time in ns there */
 
-/* ---- disk.c: what is not safe yet, and faults ---- */
+/* ---- disk.c: bytes that a power cut takes, and faults ---- */
 void unsafe_write(struct vnode *f, const void *p, size_t n, size_t at); /* Before the bytes are in place */
 void unsafe_resize(struct vnode *f, size_t size);
 void unsafe_drop(struct vnode *f);
@@ -49,6 +49,6 @@ void unsafe_moved(struct world_host *h, struct vnode *n, struct vnode *folder, c
 /* 0, or the errno of a call of this kind now */
 int disk_read(struct world_host *h);
 int disk_write(struct world_host *h, uint64_t more); /* |more|: bytes that the file grows by */
-int disk_change(struct world_host *h);               /* Of a name */
+int disk_change(struct world_host *h);               /* A name changes */
 int disk_sync(struct world_host *h, struct vnode *n);
 uint64_t disk_free(const struct world_host *h);

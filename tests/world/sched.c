@@ -15,7 +15,7 @@ bool world_tells, world_logs;
 
 /* ---- randomness: splitmix64 ---- */
 
-static uint64_t draw(void)
+static uint64_t random_next(void)
 {
 	uint64_t z = (world.random += UINT64_C(0x9e3779b97f4a7c15));
 	z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
@@ -25,7 +25,7 @@ static uint64_t draw(void)
 
 uint64_t world_draw(uint64_t n)
 {
-	return n > 1 ? draw() % n : 0;
+	return n > 1 ? random_next() % n : 0;
 }
 
 /* ---- the trace ---- */
@@ -128,7 +128,7 @@ static struct fiber *fiber_pick(void)
 	return found;
 }
 
-static void step(struct fiber *f)
+static void fiber_step(struct fiber *f)
 {
 	cgn_list_drop(&f->link);
 	world.n_ready--;
@@ -141,7 +141,7 @@ static void step(struct fiber *f)
 		fiber_free(f);
 }
 
-static void run(void)
+static void world_loop(void)
 {
 	while (!world.ended) {
 		while (world.n_events > 0 && world.events[0].at <= world.now) {
@@ -150,7 +150,7 @@ static void run(void)
 		}
 		struct fiber *f = world.n_ready > 0 ? fiber_pick() : NULL;
 		if (f != NULL)
-			step(f);
+			fiber_step(f);
 		else if (world.n_events > 0)
 			world.now = world.events[0].at > world.now ? world.events[0].at : world.now;
 		else
@@ -186,7 +186,7 @@ void world_run(void (*fn)(void *arg), void *arg)
 	struct body b = {fn, arg};
 	struct world_proc *p = world_start(world_host_new("scenario"), "scenario", NULL, argv);
 	(void)fiber_new(p, body_run, &b);
-	run();
+	world_loop();
 }
 
 static void *spawned_run(void *arg)

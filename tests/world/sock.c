@@ -17,7 +17,7 @@
 #define GIVE_UP     (15 * WORLD_SEC) /* A connection without an answer for so long ends */
 #define LOOPBACK    0x7f000001U
 
-/* ---- what changed ---- */
+/* ---- changes ---- */
 
 void sock_watch(struct sock *s, struct sock_watch *w, void (*changed)(struct sock_watch *w))
 {
@@ -158,7 +158,7 @@ static void segment_arrive(struct sock *s, struct segment *g)
 	s->coming -= g->n;
 	world_note("arrive", s->id, g->n);
 	if (s->closed && !g->reset) {
-		if (g->n > 0) /* The kernel answers data for nobody with a reset */
+		if (g->n > 0) /* The kernel answers data without a receiver with a reset */
 			segment_put(s->peer, NULL, 0, false, true, NULL);
 	} else if (g->reset) {
 		sock_over(s, s->state == SOCK_CONNECTS ? ECONNREFUSED : ECONNRESET);
@@ -240,7 +240,7 @@ static void packets_drop(struct sock *s)
 	}
 }
 
-/* The records of sockets stay until the world ends: what is on its way names them. */
+/* The records of sockets stay until the world ends: segments on their way name them. */
 void sock_free(struct sock *s)
 {
 	s->closed = true;
@@ -394,7 +394,7 @@ static void on_syn(void *arg, uint64_t tag)
 	if (s->closed || s->state != SOCK_CONNECTS)
 		return;
 	struct world_host *h = s->family == AF_UNIX ? s->host : host_of(s->host, s->peer_ip);
-	if (h == NULL || h->cut[s->host->number]) { /* Sent again, as long as somebody waits */
+	if (h == NULL || h->cut[s->host->number]) { /* Sent again, as long as the connection waits */
 		if (tag < 8)
 			event_at(world.now + (WORLD_SEC << tag), on_syn, s, tag + 1);
 		else
@@ -555,7 +555,7 @@ ssize_t sock_recv(struct sock *s, void *p, size_t n, bool peek)
 		bool was_full = s->peer != NULL && sock_room(s->peer) <= s->limit / 3;
 		size_t take = n < s->rx.n ? n : s->rx.n;
 		if (take > 1 && world_chance(32))
-			take = 1 + world_draw(take); /* What the kernel had not yet put together */
+			take = 1 + world_draw(take); /* A read may get a part of what has arrived */
 		take = take < s->rx.n ? take : s->rx.n;
 		take = take < n ? take : n;
 		memcpy(p, s->rx.p, take);

@@ -14,7 +14,7 @@ struct sock {
 	uint32_t ip, peer_ip; /* Host byte order */
 	uint16_t port, peer_port;
 	char path[108];
-	ino_t inode;             /* Of a Unix socket's file */
+	ino_t inode;             /* Number of a Unix socket's file */
 	struct sock *peer;       /* The other end, also when its descriptor is closed */
 	struct cgn_buf rx;       /* Bytes that have arrived */
 	size_t coming, limit;    /* Bytes on their way here; the most that may be here or on their way */

@@ -50,7 +50,7 @@ static struct timespec timespec_of(uint64_t ns)
 CALL(int, clock_gettime, clockid_t clock, struct timespec *out)
 {
 	SIMULATED_OR(__real_clock_gettime(clock, out));
-	world.now += 40; /* Who only reads the clock makes time pass */
+	world.now += 40; /* A loop that only reads the clock makes time pass */
 	uint64_t at = world.now;
 	if (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE)
 		at = world_wall(this_proc()->host);
@@ -107,7 +107,7 @@ CALL(int, sched_yield, void)
 
 /* ---- randomness ---- */
 
-static void fill(void *p, size_t n)
+static void random_fill(void *p, size_t n)
 {
 	for (uint8_t *at = p; n > 0; n--)
 		*at++ = (uint8_t)world_draw(256);
@@ -116,21 +116,21 @@ static void fill(void *p, size_t n)
 CALL(ssize_t, getrandom, void *p, size_t n, unsigned flags)
 {
 	SIMULATED_OR(__real_getrandom(p, n, flags));
-	fill(p, n);
+	random_fill(p, n);
 	return (ssize_t)n;
 }
 
 CALL(int, getentropy, void *p, size_t n)
 {
 	SIMULATED_OR(__real_getentropy(p, n));
-	fill(p, n);
+	random_fill(p, n);
 	return 0;
 }
 
 CALL(uint32_t, arc4random, void)
 {
 	uint32_t v = 0;
-	fill(&v, sizeof v);
+	random_fill(&v, sizeof v);
 	return v;
 }
 
@@ -391,7 +391,7 @@ CALL(int, getaddrinfo, const char *node, const char *service, const struct addri
 	int rc;
 	numeric.ai_flags = (numeric.ai_flags & ~AI_ADDRCONFIG) | AI_NUMERICHOST | AI_NUMERICSERV;
 	struct fiber *f = world.current;
-	world.current = NULL; /* The C library's own work is no part of the world */
+	world.current = NULL; /* The C library's own work stays outside of the world */
 	rc = __real_getaddrinfo(node, service, &numeric, out);
 	world.current = f;
 	if (rc == 0 || node == NULL)
@@ -597,7 +597,7 @@ static int descriptor_control(int fd, int command, long arg)
 		return 0;
 	case F_SETLK:
 		return o->kind == OBJECT_FILE ? record_lock(o, (const struct flock *)(uintptr_t)arg) : 0;
-	case F_ADD_SEALS: /* Nobody here writes where he must not, and not every kernel has all seals */
+	case F_ADD_SEALS: /* The programs write only where they may, and not every kernel has all seals */
 		return o->kind == OBJECT_REAL ? 0 : result_of(EINVAL);
 	case F_GETFD:
 	case F_SETFD:
@@ -940,7 +940,7 @@ static ssize_t packet_into(struct packet *k, struct msghdr *m)
 	return (ssize_t)at;
 }
 
-static ssize_t receive(struct object *o, struct msghdr *m, int flags)
+static ssize_t message_receive(struct object *o, struct msghdr *m, int flags)
 {
 	struct sock *s = o->sock;
 	if (s->kind == SOCK_STREAM)
@@ -967,7 +967,7 @@ CALL(ssize_t, recvmsg, int fd, struct msghdr *m, int flags)
 	if (o == NULL)
 		return -1;
 	for (;;) {
-		ssize_t n = receive(o, m, flags);
+		ssize_t n = message_receive(o, m, flags);
 		if (n >= 0 || errno != EAGAIN || o->flags & O_NONBLOCK || flags & MSG_DONTWAIT)
 			return n;
 		sock_wait(o->sock);

@@ -25,7 +25,7 @@
 	if (!is_simulated()) \
 	return real
 
-static struct world_host *here(void)
+static struct world_host *host_here(void)
 {
 	return this_proc()->host;
 }
@@ -53,14 +53,14 @@ static const char *path_at(int dir, const char *name)
 
 static int node_open(struct vnode *n, const char *path, int flags)
 {
-	if (n->kind == VNODE_FILE && (flags & O_ACCMODE) != O_RDONLY && disk_change(here()) != 0)
+	if (n->kind == VNODE_FILE && (flags & O_ACCMODE) != O_RDONLY && disk_change(host_here()) != 0)
 		return result_of(EROFS);
 	struct object *o = object_new(OBJECT_FILE, flags & (O_ACCMODE | O_APPEND | O_NONBLOCK));
 	o->file.node = n;
 	o->file.path = cgn_str_dupz(cgn_str_of(path));
 	n->opens++;
 	if (flags & O_TRUNC && n->kind == VNODE_FILE)
-		(void)file_resize(here(), n, 0);
+		(void)file_resize(host_here(), n, 0);
 	return proc_fd_new(o, 0);
 }
 
@@ -85,7 +85,7 @@ static int file_open(const char *path, int flags, mode_t mode)
 		return proc_fd_new(object_new(OBJECT_NULL, flags), 0);
 	if (strncmp(path, "/proc/self/fd/", 14) == 0)
 		return memory_open(atoi(path + 14), flags);
-	struct vnode *n = vnode_find(here(), path);
+	struct vnode *n = vnode_find(host_here(), path);
 	if (n == NULL && (errno != ENOENT || !(flags & O_CREAT)))
 		return -1;
 	if (n != NULL && flags & O_CREAT && flags & O_EXCL)
@@ -95,10 +95,10 @@ static int file_open(const char *path, int flags, mode_t mode)
 	if (n != NULL && n->kind == VNODE_FOLDER && (flags & O_ACCMODE) != O_RDONLY)
 		return result_of(EISDIR);
 	if (n == NULL) {
-		struct vnode *folder = file_folder(here(), path, &last);
-		if (folder == NULL || result_of(disk_change(here())) != 0)
+		struct vnode *folder = file_folder(host_here(), path, &last);
+		if (folder == NULL || result_of(disk_change(host_here())) != 0)
 			return -1;
-		n = file_make(here(), folder, last, VNODE_FILE, mode & ~this_proc()->umask);
+		n = file_make(host_here(), folder, last, VNODE_FILE, mode & ~this_proc()->umask);
 	}
 	return node_open(n, path, flags);
 }
@@ -152,7 +152,7 @@ FILE *__wrap_fopen(const char *path, const char *mode);
 FILE *__wrap_fopen64(const char *path, const char *mode)
 {
 	SIMULATED_OR(__real_fopen64(path, mode));
-	struct vnode *n = vnode_find(here(), path);
+	struct vnode *n = vnode_find(host_here(), path);
 	if (n == NULL || n->kind != VNODE_FILE || mode[0] != 'r') {
 		errno = n == NULL ? ENOENT : EACCES;
 		return NULL;
@@ -279,7 +279,7 @@ ssize_t __wrap_write(int fd, const void *p, size_t n)
 	if (file_object(fd) == NULL)
 		return -1;
 	uint64_t at = o->flags & O_APPEND ? o->file.node->n : o->file.offset;
-	ssize_t done = file_write(here(), o->file.node, p, n, at);
+	ssize_t done = file_write(host_here(), o->file.node, p, n, at);
 	if (done > 0)
 		o->file.offset = at + (uint64_t)done;
 	return done;
@@ -299,7 +299,7 @@ CALL(ssize_t, read, int fd, void *p, size_t n)
 		return 0;
 	if (file_object(fd) == NULL)
 		return -1;
-	if (result_of(disk_read(here())) != 0)
+	if (result_of(disk_read(host_here())) != 0)
 		return -1;
 	ssize_t got = file_read(o->file.node, p, n, o->file.offset);
 	if (got > 0)
@@ -314,7 +314,7 @@ CALL(ssize_t, pread64, int fd, void *p, size_t n, off64_t at)
 	if (o != NULL && o->kind == OBJECT_REAL)
 		return __real_pread64(o->real, p, n, at);
 	o = file_object(fd);
-	if (o == NULL || result_of(disk_read(here())) != 0)
+	if (o == NULL || result_of(disk_read(host_here())) != 0)
 		return -1;
 	return file_read(o->file.node, p, n, (uint64_t)at);
 }
@@ -326,7 +326,7 @@ CALL(ssize_t, pwrite64, int fd, const void *p, size_t n, off64_t at)
 	if (o != NULL && o->kind == OBJECT_REAL)
 		return __real_pwrite64(o->real, p, n, at);
 	o = file_object(fd);
-	return o != NULL ? file_write(here(), o->file.node, p, n, (uint64_t)at) : -1;
+	return o != NULL ? file_write(host_here(), o->file.node, p, n, (uint64_t)at) : -1;
 }
 
 ssize_t __wrap_pread(int fd, void *p, size_t n, off_t at);
@@ -408,7 +408,7 @@ CALL(int, ftruncate64, int fd, off64_t size)
 	if (o != NULL && o->kind == OBJECT_REAL)
 		return __real_ftruncate64(o->real, size);
 	o = file_object(fd);
-	return o != NULL ? result_of(file_resize(here(), o->file.node, (size_t)size)) : -1;
+	return o != NULL ? result_of(file_resize(host_here(), o->file.node, (size_t)size)) : -1;
 }
 
 int __wrap_ftruncate(int fd, off_t size);
@@ -426,7 +426,7 @@ CALL(int, fallocate64, int fd, int mode, off64_t at, off64_t n)
 	struct vnode *f = o->file.node;
 	if (mode != 0 || (size_t)(at + n) <= f->n)
 		return 0;
-	return result_of(file_resize(here(), f, (size_t)(at + n)));
+	return result_of(file_resize(host_here(), f, (size_t)(at + n)));
 }
 
 int __wrap_fallocate(int fd, int mode, off_t at, off_t n);
@@ -459,7 +459,7 @@ CALL(int, fsync, int fd)
 	struct object *o = proc_fd(fd);
 	if (o == NULL)
 		return -1;
-	return o->kind == OBJECT_FILE ? result_of(disk_sync(here(), o->file.node)) : 0;
+	return o->kind == OBJECT_FILE ? result_of(disk_sync(host_here(), o->file.node)) : 0;
 }
 
 int __wrap_fdatasync(int fd);
@@ -471,7 +471,7 @@ int __wrap_fdatasync(int fd)
 CALL(int, sync_file_range, int fd, off64_t at, off64_t n, unsigned flags)
 {
 	SIMULATED_OR(__real_sync_file_range(fd, at, n, flags));
-	return proc_fd(fd) != NULL ? 0 : -1; /* It promises nothing */
+	return proc_fd(fd) != NULL ? 0 : -1; /* The call promises nothing */
 }
 
 CALL(ssize_t, readahead, int fd, off64_t at, size_t n)
@@ -523,7 +523,7 @@ static void stat_of(const struct vnode *n, struct stat64 *out)
 
 static int path_stat(const char *path, struct stat64 *out)
 {
-	struct vnode *n = path != NULL ? vnode_find(here(), path) : NULL;
+	struct vnode *n = path != NULL ? vnode_find(host_here(), path) : NULL;
 	if (n == NULL)
 		return -1;
 	stat_of(n, out);
@@ -578,34 +578,34 @@ CALL(int, fstatat64, int dir, const char *path, struct stat64 *out, int flags)
 CALL(int, access, const char *path, int mode)
 {
 	SIMULATED_OR(__real_access(path, mode));
-	if (vnode_find(here(), path) == NULL)
+	if (vnode_find(host_here(), path) == NULL)
 		return -1;
-	return mode & W_OK ? result_of(disk_change(here())) : 0;
+	return mode & W_OK ? result_of(disk_change(host_here())) : 0;
 }
 
 CALL(int, mkdir, const char *path, mode_t mode)
 {
 	SIMULATED_OR(__real_mkdir(path, mode));
 	const char *last;
-	if (vnode_find(here(), path) != NULL)
+	if (vnode_find(host_here(), path) != NULL)
 		return result_of(EEXIST);
-	struct vnode *folder = file_folder(here(), path, &last);
-	if (folder == NULL || result_of(disk_change(here())) != 0)
+	struct vnode *folder = file_folder(host_here(), path, &last);
+	if (folder == NULL || result_of(disk_change(host_here())) != 0)
 		return -1;
-	(void)file_make(here(), folder, last, VNODE_FOLDER, mode & ~this_proc()->umask);
+	(void)file_make(host_here(), folder, last, VNODE_FOLDER, mode & ~this_proc()->umask);
 	return 0;
 }
 
 static int node_remove(const char *path, bool folder)
 {
-	struct vnode *n = path != NULL ? vnode_find(here(), path) : NULL;
+	struct vnode *n = path != NULL ? vnode_find(host_here(), path) : NULL;
 	if (n == NULL)
 		return -1;
 	if (folder != (n->kind == VNODE_FOLDER))
 		return result_of(folder ? ENOTDIR : EISDIR);
 	if (!cgn_list_empty(&n->children))
 		return result_of(ENOTEMPTY);
-	if (result_of(disk_change(here())) != 0)
+	if (result_of(disk_change(host_here())) != 0)
 		return -1;
 	vnode_unlink(n);
 	return 0;
@@ -632,10 +632,10 @@ CALL(int, unlinkat, int dir, const char *path, int flags)
 static int node_rename(const char *from, const char *to)
 {
 	const char *last;
-	struct vnode *n = vnode_find(here(), from);
-	if (n == NULL || result_of(disk_change(here())) != 0)
+	struct vnode *n = vnode_find(host_here(), from);
+	if (n == NULL || result_of(disk_change(host_here())) != 0)
 		return -1;
-	struct vnode *folder = file_folder(here(), to, &last);
+	struct vnode *folder = file_folder(host_here(), to, &last);
 	return folder != NULL ? result_of(file_rename(n, folder, last)) : -1;
 }
 
@@ -656,7 +656,7 @@ CALL(int, renameat2, int from_dir, const char *from, int to_dir, const char *to,
 	const char *target = path_at(to_dir, to);
 	if (target == NULL)
 		return -1;
-	if (flags & 1 && vnode_find(here(), target) != NULL) /* RENAME_NOREPLACE */
+	if (flags & 1 && vnode_find(host_here(), target) != NULL) /* RENAME_NOREPLACE */
 		return result_of(EEXIST);
 	return node_rename(copy, target);
 }
@@ -664,7 +664,7 @@ CALL(int, renameat2, int from_dir, const char *from, int to_dir, const char *to,
 char *__wrap_realpath(const char *path, char *out);
 char *__wrap_realpath(const char *path, char *out)
 {
-	if (vnode_find(here(), path) == NULL)
+	if (vnode_find(host_here(), path) == NULL)
 		return NULL;
 	if (out == NULL)
 		return cgn_str_dupz(cgn_str_of(path));
@@ -704,7 +704,7 @@ DONE(futimens, int fd, const struct timespec *t)
 CALL(int, chmod, const char *path, mode_t mode)
 {
 	SIMULATED_OR(__real_chmod(path, mode));
-	struct vnode *n = vnode_find(here(), path);
+	struct vnode *n = vnode_find(host_here(), path);
 	if (n == NULL)
 		return -1;
 	n->mode = mode;
@@ -724,13 +724,13 @@ CALL(int, fchmod, int fd, mode_t mode)
 CALL(int, statvfs64, const char *path, struct statvfs64 *out)
 {
 	SIMULATED_OR(__real_statvfs64(path, out));
-	uint64_t blocks = disk_free(here()) / 4096;
+	uint64_t blocks = disk_free(host_here()) / 4096;
 	*out = (struct statvfs64){.f_bsize = 4096,
 		.f_frsize = 4096,
-		.f_blocks = blocks + here()->disk_used / 4096,
+		.f_blocks = blocks + host_here()->disk_used / 4096,
 		.f_bfree = blocks,
 		.f_bavail = blocks};
-	return vnode_find(here(), path) != NULL ? 0 : -1;
+	return vnode_find(host_here(), path) != NULL ? 0 : -1;
 }
 
 int __wrap_statvfs(const char *path, struct statvfs *out);
@@ -741,10 +741,10 @@ int __wrap_statvfs(const char *path, struct statvfs *out)
 
 static int fs_of(struct statfs64 *out)
 {
-	uint64_t blocks = disk_free(here()) / 4096;
+	uint64_t blocks = disk_free(host_here()) / 4096;
 	*out = (struct statfs64){.f_type = 0xef53,
 		.f_bsize = 4096,
-		.f_blocks = blocks + here()->disk_used / 4096,
+		.f_blocks = blocks + host_here()->disk_used / 4096,
 		.f_bfree = blocks,
 		.f_bavail = blocks};
 	return 0;

@@ -64,7 +64,7 @@ int __wrap_pthread_setname_np(pthread_t t, const char *name)
 /* Fibers that wait for a lock or a condition. Their number is small: a list for all. */
 static struct cgn_link parked = {&parked, &parked};
 
-static bool park(const void *at, uint64_t until)
+static bool fiber_park(const void *at, uint64_t until)
 {
 	struct fiber *f = world.current;
 	f->at = at;
@@ -74,7 +74,7 @@ static bool park(const void *at, uint64_t until)
 	return woken;
 }
 
-static void unpark(const void *at, bool all)
+static void fibers_unpark(const void *at, bool all)
 {
 	cgn_list_each_safe (l, &parked) {
 		struct fiber *f = CGN_CONTAINER(l, struct fiber, park);
@@ -125,7 +125,7 @@ int __wrap_pthread_mutex_lock(pthread_mutex_t *m)
 	if (world_chance(16))
 		fiber_yield(); /* Another thread comes first */
 	while (k->owner != NULL && k->owner != world.current)
-		(void)park(m, UINT64_MAX);
+		(void)fiber_park(m, UINT64_MAX);
 	k->owner = world.current;
 	k->depth++;
 	return 0;
@@ -152,7 +152,7 @@ int __wrap_pthread_mutex_unlock(pthread_mutex_t *m)
 	if (--k->depth > 0)
 		return 0;
 	k->owner = NULL;
-	unpark(m, false);
+	fibers_unpark(m, false);
 	return 0;
 }
 
@@ -176,7 +176,7 @@ int __wrap_pthread_cond_destroy(pthread_cond_t *c)
 static int cond_wait(pthread_cond_t *c, pthread_mutex_t *m, uint64_t until)
 {
 	(void)__wrap_pthread_mutex_unlock(m);
-	bool woken = park(c, until);
+	bool woken = fiber_park(c, until);
 	(void)__wrap_pthread_mutex_lock(m);
 	return woken ? 0 : ETIMEDOUT;
 }
@@ -216,14 +216,14 @@ int __wrap_pthread_cond_clockwait(pthread_cond_t *c, pthread_mutex_t *m, clockid
 int __wrap_pthread_cond_signal(pthread_cond_t *c);
 int __wrap_pthread_cond_signal(pthread_cond_t *c)
 {
-	unpark(c, false);
+	fibers_unpark(c, false);
 	return 0;
 }
 
 int __wrap_pthread_cond_broadcast(pthread_cond_t *c);
 int __wrap_pthread_cond_broadcast(pthread_cond_t *c)
 {
-	unpark(c, true);
+	fibers_unpark(c, true);
 	return 0;
 }
 
@@ -254,7 +254,7 @@ int __wrap_pthread_rwlock_rdlock(pthread_rwlock_t *l)
 		return __real_pthread_rwlock_rdlock(l);
 	struct lock *k = lock_of(l);
 	while (k->owner != NULL)
-		(void)park(l, UINT64_MAX);
+		(void)fiber_park(l, UINT64_MAX);
 	k->readers++;
 	return 0;
 }
@@ -267,7 +267,7 @@ int __wrap_pthread_rwlock_wrlock(pthread_rwlock_t *l)
 		return __real_pthread_rwlock_wrlock(l);
 	struct lock *k = lock_of(l);
 	while (k->owner != NULL || k->readers > 0)
-		(void)park(l, UINT64_MAX);
+		(void)fiber_park(l, UINT64_MAX);
 	k->owner = world.current;
 	return 0;
 }
@@ -303,7 +303,7 @@ int __wrap_pthread_rwlock_unlock(pthread_rwlock_t *l)
 		k->owner = NULL;
 	else
 		k->readers--;
-	unpark(l, true);
+	fibers_unpark(l, true);
 	return 0;
 }
 
@@ -314,13 +314,13 @@ enum { ONCE_NEW, ONCE_RUNS, ONCE_DONE };
 static void once_run(int *state, void (*fn)(void))
 {
 	while (*state == ONCE_RUNS)
-		(void)park(state, UINT64_MAX);
+		(void)fiber_park(state, UINT64_MAX);
 	if (*state == ONCE_DONE)
 		return;
 	*state = ONCE_RUNS;
 	fn();
 	*state = ONCE_DONE;
-	unpark(state, true);
+	fibers_unpark(state, true);
 }
 
 /* The C library's own state of one that has run outside the world is 2, too. */
@@ -342,7 +342,7 @@ int __wrap___cxa_guard_acquire(char *guard)
 	if (!is_simulated())
 		return __real___cxa_guard_acquire(guard);
 	while (guard[0] == 0 && guard[1] != 0)
-		(void)park(guard, UINT64_MAX);
+		(void)fiber_park(guard, UINT64_MAX);
 	if (guard[0] != 0)
 		return 0;
 	guard[1] = 1;
@@ -353,7 +353,7 @@ static void guard_end(char *guard, char state)
 {
 	guard[0] = state;
 	guard[1] = 0;
-	unpark(guard, true);
+	fibers_unpark(guard, true);
 }
 
 void __real___cxa_guard_release(char *guard);

@@ -9,7 +9,7 @@
 
 extern int cgn_kvcached_main(int argc, char **argv);
 
-static void story(void *arg)
+static void story_run(void *arg)
 {
 	(void)arg;
 	struct world_host *a = world_host_new("node-a");
@@ -30,7 +30,7 @@ int main(int argc, char **argv)
 {
 	world_tells = argc > 2;
 	world_begin(argc > 1 ? strtoull(argv[1], NULL, 0) : 1);
-	world_run(story, NULL);
+	world_run(story_run, NULL);
 	printf("hash %016llx steps %llu\n", (unsigned long long)world_hash(),
 		(unsigned long long)world_steps());
 	fflush(stdout);

@@ -96,7 +96,7 @@ int __wrap_uv_loop_close(uv_loop_t *l)
 
 void proc_loops_end(struct world_proc *p)
 {
-	(void)p; /* Their memory goes with the world */
+	(void)p; /* The memory goes with the world */
 }
 
 void __wrap_uv_stop(uv_loop_t *l);
@@ -335,7 +335,7 @@ static bool has_events(struct sim_loop *s)
 	return false;
 }
 
-/* Call back what is ready, in an order that the seed chooses. */
+/* Call the watchers that are ready back, in an order that the seed chooses. */
 static void run_watchers(struct sim_loop *s)
 {
 	struct cgn_link now;
@@ -543,7 +543,7 @@ static void loop_wait(uv_loop_t *l, struct sim_loop *s, bool waits)
 			break;
 	}
 	if (!waits || (until == 0 && world_chance(3)))
-		fiber_yield(); /* Who polls lets others run */
+		fiber_yield(); /* A loop that polls lets others run */
 }
 
 int __wrap_uv_run(uv_loop_t *l, uv_run_mode mode);

@@ -48,7 +48,7 @@ struct world_host *world_host_new(const char *name);
 const char *world_host_address(const struct world_host *h);
 /* From now on a name means this address ("10.0.0.3"); NULL: it is unknown. */
 void world_name(const char *name, const char *address);
-/* Cut the machines off from each other, in both directions, or join them again. What was sent meanwhile arrives
+/* Cut the machines off from each other, in both directions, or join them again. Bytes that were sent meanwhile arrive
  * afterwards, as TCP sends it again; a connection that is cut for more than 15 s with data on the way ends. */
 void world_cut(struct world_host *a, struct world_host *b, bool cut);
 /* The wall clock of a machine jumps. */
@@ -68,7 +68,7 @@ void world_signal(struct world_proc *p, int signo);   /* A signal that the progr
 void world_pause(struct world_proc *p, bool stopped); /* SIGSTOP and SIGCONT */
 bool world_alive(const struct world_proc *p);
 int world_status(const struct world_proc *p); /* Exit status; -signal; only of a process that has ended */
-/* What the process has written to its standard error since the world began, or since the last call with |clear|. */
+/* Return the text that the process has written to its standard error since the world began, or since the last call with |clear|. */
 const char *world_log(struct world_proc *p, size_t *n);
 size_t world_descriptors(const struct world_proc *p); /* Open descriptors */
 size_t world_threads(const struct world_proc *p);

@@ -29,7 +29,7 @@ struct fiber {
 	unsigned id;
 	char name[16];
 	struct cgn_link park; /* In the list of those that wait for a lock or a condition */
-	const void *at;       /* That lock or condition */
+	const void *at;       /* The lock or condition */
 	void *fake_stack;     /* AddressSanitizer's */
 	struct fiber_value {
 		unsigned key; /* 0: none */
@@ -66,7 +66,7 @@ struct world {
 	struct cgn_link ready; /* fiber.link */
 	size_t n_ready;
 	struct fiber *current;     /* NULL: the scheduler runs */
-	struct world_proc *inside; /* Whose globals are in place */
+	struct world_proc *inside; /* The process whose globals are in place */
 	struct cgn_link hosts, procs;
 	unsigned n_hosts, n_procs, n_fibers;
 	bool ended;
@@ -157,7 +157,7 @@ int proc_close(int fd);
 #define SOCK_ROOM 262144                                 /* Bytes that a connection holds in one direction */
 enum { SOCK_READS = 1, SOCK_WRITES = 2, SOCK_HUNG = 4 }; /* As UV_READABLE, UV_WRITABLE, UV_DISCONNECT */
 unsigned sock_ready(const struct sock *s);
-/* Watchers are told of each change: a fiber is woken, a uv_poll_t is looked at. */
+/* Each change calls the watchers: a fiber is woken, a uv_poll_t is looked at. */
 struct sock_watch {
 	struct cgn_link link;
 	void (*changed)(struct sock_watch *w);

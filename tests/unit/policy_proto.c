@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "policy/node/handoff/handoff.h"
+#include "policy/node/proto/document.h"
 #include "policy/node/proto/proto.h"
 
 #define LIT(lit) {"" lit, sizeof(lit) - 1} /* For static initialisers. */
@@ -711,6 +712,54 @@ static void json_lists_are_bounded(void **state)
 	cgn_buf_fini(&b);
 }
 
+/* Check a query; where it is refused, the sentence is |want|. */
+static void assert_query(enum proto_document_id id, const char *path, const char *want)
+{
+	struct cgn_buf why = {0};
+	bool good = proto_query_check(id, cgn_str_of(path), &why);
+	assert_string_equal(good ? "" : cgn_buf_z(&why), want);
+	cgn_buf_fini(&why);
+}
+
+static void queries_are_checked_against_the_table(void **state)
+{
+	(void)state;
+	static const char *const good[] = {"/sessions", "/sessions?", "/sessions?&&",
+		"/sessions?last=1000&skip=0",
+		"/sessions?last=", "/sessions?sort=age&state=tool&tenant=a%2Fb"};
+	for (size_t i = 0; i < CGN_COUNT(good); i++)
+		assert_query(PROTO_DOCUMENT_SESSIONS, good[i], "");
+	assert_query(PROTO_DOCUMENT_SESSIONS, "/sessions?limit=1",
+		"there is no parameter \"limit\": /sessions takes last, skip, sort, state, tenant, model, node");
+	assert_query(PROTO_DOCUMENT_NODES, "/nodes?a",
+		"there is no parameter \"a\": /nodes takes no parameters");
+	assert_query(PROTO_DOCUMENT_SESSIONS, "/sessions?last=5&last=0",
+		"last is a whole number from 1 to 1000");
+	assert_query(PROTO_DOCUMENT_SESSIONS, "/sessions?last=-1", "last is a whole number from 1 to 1000");
+	assert_query(PROTO_DOCUMENT_SESSIONS, "/sessions?sort=us",
+		"sort is one of: used turns tokens tools age");
+	assert_query(PROTO_DOCUMENT_SESSIONS, "/sessions?sort=used turns",
+		"sort is one of: used turns tokens tools age");
+	assert_query(PROTO_DOCUMENT_USAGE, "/usage?from=anything", "");
+	assert_query(PROTO_DOCUMENT_USAGE, "/usage?From=1",
+		"there is no parameter \"From\": /usage takes from, to, by, step, format");
+}
+
+static void a_query_may_be_cut_anywhere(void **state)
+{
+	(void)state;
+	static const char all[] = "/sessions?sort=age&last=7&=&x=%";
+	for (size_t n = 0; n < sizeof all; n++) {
+		struct cgn_buf why = {0};
+		char *copy = malloc(n + 1);
+		assert_non_null(copy);
+		memcpy(copy, all, n);
+		(void)!proto_query_check(PROTO_DOCUMENT_SESSIONS, (struct cgn_str){copy, n}, &why);
+		cgn_buf_fini(&why);
+		free(copy);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -734,6 +783,8 @@ int main(void)
 		cmocka_unit_test(nodes_are_proto3_json),
 		cmocka_unit_test(bad_json_is_refused_with_the_member),
 		cmocka_unit_test(json_lists_are_bounded),
+		cmocka_unit_test(queries_are_checked_against_the_table),
+		cmocka_unit_test(a_query_may_be_cut_anywhere),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

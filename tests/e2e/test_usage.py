@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """/usage: it adds up to what engines counted, by tenant, key, model and time, and survives a restart."""
+import contextlib
 import csv
 import io
 import json
@@ -10,6 +11,8 @@ import time
 import pytest
 from clients import Stream, set_faults
 from cluster import ask, until
+from engine_nodes import sections
+from failing_engine import COMPLETION, JSON, Engine
 from test_limits import CTL, key
 
 
@@ -35,6 +38,22 @@ def engine_counts(c):
     text = ask(c.nodes["a"].engine_port, "GET", "/metrics").body.decode()
     value = lambda name: sum(float(line.rsplit(" ", 1)[1]) for line in text.splitlines() if name in line and not line.startswith("#"))
     return int(value("prompt_tokens_total")), int(value("generation_tokens_total"))
+
+
+def test_what_an_engine_cannot_have_made_is_not_charged(cluster):
+    c = cluster
+    keys = key(c.folder, "acme", "acme")
+    with contextlib.closing(Engine("odd", ["m"])) as engine:
+        c.router(sections([engine], auth={"enabled": True, "api_keys_file": str(c.folder / "keys")}, **{'tenants."acme"': {"budgets": ["1M tokens/day"]}}))
+        c.wait_ready(1)
+        body = {"model": "m", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 9}
+        sums = []
+        for told in (10**12, 500, 7):  # not believed; more than was asked for; as it is
+            engine.fails = (200, JSON, [json.dumps({**COMPLETION, "usage": {"prompt_tokens": told, "completion_tokens": told}}).encode()])
+            assert c.ask("POST", DIALECTS[0][0], body, keys).status == 200
+            sums.append(until(lambda: (row := usage(c).get("acme")) and row["requests"] == len(sums) + 1 and row, lambda: usage(c)))
+        assert [row["output_tokens"] for row in sums] == [0, 9, 16] and [row["estimated"] for row in sums] == [1, 1, 1], sums
+        assert sums[0]["input_tokens"] < 100 and c.ask("POST", DIALECTS[0][0], body, keys).status == 200, "the budget is not spent"
 
 
 DIALECTS = [

@@ -14,7 +14,7 @@ struct usage {
 	uint64_t prompt_tokens, completion_tokens, cached_tokens;
 };
 
-#define USAGE_MOST ((uint64_t)1 << 40) /* Tokens; a higher count is taken as invalid */
+#define USAGE_MOST ((uint64_t)1 << 28) /* Tokens, 25 times the longest context; more is taken as invalid */
 
 /* Read the last valid "usage" object of |text| into |io|; fields that the object lacks stay unchanged. |text|
  * may begin and end anywhere. False: there is none. */

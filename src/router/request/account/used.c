@@ -36,11 +36,19 @@ uint64_t gw_used_price(const struct gw_req *r, struct cgn_str model, uint64_t in
 		(budget_prices)cached * p->cached_input + (budget_prices)output * p->output);
 }
 
-/* A few events of a stream carry no token: no answer has more than was asked for. */
-static uint64_t events_tokens(const struct gw_req *r)
+/* No answer has more tokens than were asked for: a few events of a stream carry none, and an engine may
+ * report a number that it did not make. */
+static uint64_t answer_tokens(const struct gw_req *r, uint64_t told)
 {
 	uint64_t most = r->prompt.several ? 0 : r->prompt.answer_limit;
-	return most > 0 && most < r->answer.events ? most : r->answer.events;
+	return most > 0 && most < told ? most : told;
+}
+
+/* A hosted peer bills all tokens that it reports, those of its reasoning too. */
+static uint64_t reported_tokens(const struct gw_req *r)
+{
+	uint64_t told = r->answer.usage.completion_tokens;
+	return r->attempt.peer != NULL ? told : answer_tokens(r, told);
 }
 
 static void tokens_fill(const struct gw_req *r, struct gw_used *out)
@@ -53,11 +61,11 @@ static void tokens_fill(const struct gw_req *r, struct gw_used *out)
 	bool cut = r->answer.event_stream && (r->client.why.code != CGN_FINE || r->answer.outcome != NULL);
 	out->input = u->has_prompt ? u->prompt_tokens : r->plan.prompt_tokens;
 	out->cached = u->cached_tokens < out->input ? u->cached_tokens : out->input;
-	out->output = u->completion_tokens;
+	out->output = reported_tokens(r);
 	out->estimated = cut || !counted;
 	/* Anthropic's streams begin with a usage that has one token of the answer. */
-	if (out->estimated && out->output < events_tokens(r))
-		out->output = events_tokens(r);
+	if (out->estimated && out->output < answer_tokens(r, r->answer.events))
+		out->output = answer_tokens(r, r->answer.events);
 }
 
 struct gw_used gw_used_of(const struct gw_req *r)

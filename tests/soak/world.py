@@ -233,7 +233,7 @@ class World:
     def config(self, name, state, sections):
         cluster = {"state_backend": "etcd", "etcd_endpoints": [f"http://{self.at('s')}:{ETCD}"]} if self.etcd else {"router": f"{self.at('r0')}:{GRPC}"}
         leaf = "router" if name in ROUTERS or name.startswith("metrics") else name.split("-")[-1]
-        base = {"cluster": {"state_dir": str(state), "lease": "5s", **cluster}, "agent": {"heartbeat": "1s"}, "log": {"level": "info", "format": "json"},
+        base = {"cluster": {"state_dir": str(state), "lease": "15s", **cluster}, "agent": {"heartbeat": "1s"}, "log": {"level": "info", "format": "json"},
                 "security": {"require_mtls": True, **{f"{k}_file": f"{self.pki_dir}/{f}" for k, f in
                                                       (("ca", "ca.pem"), ("cert", f"{leaf}.pem"), ("key", f"{leaf}.key"))}}}
         for section, keys in sections.items():

@@ -116,7 +116,7 @@ class Soak:
     def look(self, world):
         self.logs.read()
         for p in (*world.programs.values(), *world.helpers):
-            if not p.alive() and not p.may_end:
+            if p.ended_by_itself():
                 self.violation("ended", f"{p.name} ended by itself with {p.popen.returncode}: {p.log()[-1500:]}")
                 p.start()
 
@@ -133,7 +133,7 @@ class Soak:
         self.faults.undo()
         begin = time.monotonic()
         load.going.clear()
-        self.wait(lambda: world.healthy() or self.nudge(load), lambda: f"the cluster is not healthy: {[(r, world.states(r)) for r in world.routers]}", 60)
+        self.wait(lambda: world.healthy() or self.nudge(world), lambda: f"the cluster is not healthy: {[(r, world.states(r)) for r in world.routers]}", 60)
         if not load.stop():
             self.violation("rest", f"{load.under_way} requests never ended")
         self.wait(lambda: batches.idle, lambda: "a batch goes on", 200)
@@ -157,10 +157,13 @@ class Soak:
         self.violation("rest", f"not within {seconds} s: {why()}")
         return False
 
-    def nudge(self, load):
-        """A breaker closes by an answer: send some requests."""
-        for _ in range(6):
-            load.one(self.dice)
+    @staticmethod
+    def nudge(world):
+        """A breaker that is half-open waits for a request."""
+        for router in world.routers:
+            for node, (state, breaker) in world.states(router).items():
+                if state == "ready" and breaker == "half-open":
+                    world.pin(router, node)
 
     def exactly(self, world, load):
         """Requests without a fault: each one is answered, counted once, and charged with what the engines made."""
@@ -321,6 +324,8 @@ def main():
 
     def stop(*_):
         soak.stopping = True
+        if hasattr(soak, "faults"):
+            soak.faults.over.set()
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, stop)
     good = soak.run()

@@ -143,16 +143,21 @@ class Program(Process):
     """A program on a machine. |spared|: no fault kills it, so that its memory can be followed from the first minute to the last."""
 
     def __init__(self, world, host, name, argv, kind, spared=False):
-        self.kind, self.host, self.spared, self.lives, self.read_to, self.born = kind, host, spared, 0, 0, 0.0
+        self.kind, self.host, self.spared, self.lives, self.read_to = kind, host, spared, 0, 0
         self.name, self.log_file, self.may_end = name, world.folder / f"{name}.log", False
         self.argv = ["nsenter", f"--net=/run/netns/{world.net.names[host]}", *map(str, argv)]
         self.start()
 
     def start(self):
+        self.starting = True  # until |popen| is the new process, the old one's end must not be taken for its own
         super().start()
-        self.may_end = False
         self.lives += 1
-        self.born = time.monotonic()
+        self.starting = False
+
+    def ended_by_itself(self):
+        life = self.lives
+        ended = not self.may_end and not self.alive()
+        return ended and not self.starting and life == self.lives
 
 
 def ours(program, *args):
@@ -309,6 +314,12 @@ class World:
     def answers(self, host, port, path, tls=False):
         a = self.told(host, port, path, tls)
         return a is not None and a.status == 200
+
+    def pin(self, router, node):
+        """Send a short chat to this node by this router: a breaker closes by an answer, and prefixes may keep requests elsewhere."""
+        body = {"model": "sim", "messages": [{"role": "user", "content": f"are you there, {node}? {time.monotonic()}"}], "max_tokens": 1}
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            ask(self.at(router), HTTP, "POST", "/v1/chat/completions", body, {**self.keys["bulk"], "X-Cgn-Node": node}, wait_s=10)
 
     def admin(self, router, path):
         """Return the document at |path| of the router's admin port, or None."""

@@ -188,6 +188,7 @@ class World:
         self.routers = ROUTERS if self.etcd else ROUTERS[:1]
         self.pki()
         self.keys = {t: self.key(t)[0] for t in TENANTS}
+        self.pins = self.key("bulk", "--scopes", "chat,admin")[0]  # may send a request to a node of its choice
         if self.etcd:
             url, peer = f"http://{self.at('s')}:{ETCD}", f"http://{self.at('s')}:2380"
             self.run("s", "etcd", [self.etcd, "--data-dir", self.folder / "etcd", "--name", "e", "--listen-client-urls", url, "--advertise-client-urls", url,
@@ -217,8 +218,8 @@ class World:
         sans = [x for h in HOSTS for x in ("--san", self.at(h))]
         sh(CTL, "pki", "bootstrap", "--out", self.pki_dir, *leaves, *sans)
 
-    def key(self, tenant):
-        made = json.loads(sh(CTL, "key", "create", "--file", self.folder / "keys", "--name", tenant, "--tenant", tenant, "-o", "json"))
+    def key(self, tenant, *more):
+        made = json.loads(sh(CTL, "key", "create", "--file", self.folder / "keys", "--name", tenant, "--tenant", tenant, "-o", "json", *more))
         return {"Authorization": f"Bearer {made['key']}"}, made["id"]
 
     def ctl(self, *args, check=True):
@@ -319,7 +320,8 @@ class World:
         """Send a short chat to this node by this router: a breaker closes by an answer, and prefixes may keep requests elsewhere."""
         body = {"model": "sim", "messages": [{"role": "user", "content": f"are you there, {node}? {time.monotonic()}"}], "max_tokens": 1}
         with contextlib.suppress(OSError, http.client.HTTPException):
-            ask(self.at(router), HTTP, "POST", "/v1/chat/completions", body, {**self.keys["bulk"], "X-Cgn-Node": node}, wait_s=10)
+            return ask(self.at(router), HTTP, "POST", "/v1/chat/completions", body, {**self.pins, "X-Cgn-Node": node}, wait_s=10).status
+        return None
 
     def admin(self, router, path):
         """Return the document at |path| of the router's admin port, or None."""

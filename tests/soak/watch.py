@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is measured while a soak runs: logs, lives, memory, descriptors and threads; and what must be at rest."""
 import collections
+import datetime
 import json
 import os
 import pathlib
@@ -16,7 +17,7 @@ WARM_UP = 0.25      # of the rests, before memory is compared
 FLAT_PERCENT = 1.0  # an hour
 FLAT_KIB = 256      # smaller changes are pages that the allocator happens to keep
 LEAST_HOURS = 0.5   # a shorter life says nothing about a percent an hour
-TEXT_LINE = re.compile(r"^\S+Z (warn|error) +\S+ (\S+)")
+TEXT_LINE = re.compile(r"^(\S+Z) (warn|error) +\S+ (\S+)")
 
 # Events at level warn or error, and the kinds of fault that explain each. "busy": a machine that is slow for a moment explains it too.
 WAY = {"kill", "stop", "cut", "lossy"}
@@ -74,6 +75,15 @@ class Logs:
         for line in text[:whole].decode(errors="replace").split("\n"):
             self.line(p, line)
 
+    @staticmethod
+    def written(text):
+        """Return when the line was written, on the clock of the faults: it may be read much later."""
+        try:
+            at = datetime.datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
+        except ValueError:
+            return time.monotonic()
+        return time.monotonic() - max(0.0, time.time() - at)
+
     def line(self, p, line):
         if any(r in line for r in REPORTS):
             self.violation("report", f"{p.name}: {line[:300]}")
@@ -82,13 +92,13 @@ class Logs:
                 doc = json.loads(line)
             except ValueError:
                 return
-            level, event = doc["level"], doc["event"]
+            level, event, now = doc["level"], doc["event"], self.written(doc.get("time", ""))
         elif (found := TEXT_LINE.match(line)):
-            level, event = found.groups()
+            at, level, event = found.groups()
+            now = self.written(at)
         else:
             return
         self.seen[p.kind, level, event] += 1
-        now = time.monotonic()
         if event == "router.limit_store_away":
             self.alone.append(now)
         kinds = {f.kind for f in self.faults.any_during(now - 5, now)}

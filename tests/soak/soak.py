@@ -250,8 +250,8 @@ class Soak:
         with World(self.folder, spare=True) as world:
             rounds = max(1, round(self.o.minutes * 60 / ROUND_S))
             self.faults = Faults(world, self.violation, max(10, int(CHURNED_EACH_2H / 120 * self.o.minutes / rounds)))
-            with self.faults.on("start"):
-                pass
+            with self.faults.on("start") as start:
+                start.begin = self.began
             self.logs, self.memory = Logs(world, self.faults, self.violation), Memory(world, self.violation)
             load = Load(world, self.o.seed, CLIENTS, self.finished)
             batches = Batches(world, load, self.faults, self.violation, self.o.seed)

@@ -20,7 +20,7 @@ LEAST_HOURS = 0.5   # a shorter life says nothing about a percent an hour
 TEXT_LINE = re.compile(r"^(\S+Z) (warn|error) +\S+ (\S+)")
 
 # Events at level warn or error, and the kinds of fault that explain each. "busy": a machine that is slow for a moment explains it too.
-WAY = {"kill", "stop", "cut", "lossy"}
+WAY = {"start", "kill", "stop", "cut", "lossy"}
 EXPLAINED = {
     # one program does not reach another
     **dict.fromkeys(("agent.watcher_slow", "gateway.direct_away", "kvpeer.lost", "router.agent_silent", "router.blocks_differ", "router.change_model_failed",
@@ -31,10 +31,10 @@ EXPLAINED = {
     "router.limit_store_away": WAY | {"busy"},
     "gateway.tokens_fallback": WAY | {"engine", "busy"},
     # a program starts before those that it needs
-    "router.not_isolated": WAY | {"start"},
-    "sim.kv_store": WAY | {"start"},
-    "state.not_registered": WAY | {"start"},
-    "engine.check_failed": WAY | {"start", "engine", "liar"},
+    "router.not_isolated": WAY,
+    "sim.kv_store": WAY,
+    "state.not_registered": WAY,
+    "engine.check_failed": WAY | {"engine", "liar"},
     # an engine fails
     **dict.fromkeys(("agent.relay_failed", "engine.models_unknown", "engine.unready", "gateway.fails_everywhere", "gateway.misconfigured", "gateway.stream_cut",
                      "router.breaker"), WAY | {"engine", "liar"}),

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "io/wire/http/http.h"
+#include "io/wire/http/server.h"
 #include "io/wire/http/server_priv.h"
 
 #define DEMO_BIG ((size_t)1024 * 1024)

@@ -12,6 +12,8 @@
 
 #include "base/core/buf.h"
 #include "http_demo.h"
+#include "io/wire/http/client.h"
+#include "io/wire/http/server.h"
 
 struct world {
 	struct cgn_loop *l;

@@ -11,6 +11,7 @@
 
 #include "grpc/health.pb-c.h"
 #include "grpc_demo.h"
+#include "io/wire/http/server.h"
 
 struct world {
 	struct cgn_loop *l;

@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 #include "base/core/buf.h"
-#include "io/wire/http/http.h"
+#include "io/wire/http/server.h"
 #include "io/wire/k8s/k8s.h"
 
 struct answer {

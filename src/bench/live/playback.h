@@ -2,7 +2,7 @@
 /* playback: a trace sent to a gateway: the words of its prompts, and statistics of the answers. */
 #pragma once
 #include "base/json/json.h"
-#include "io/wire/http/http.h"
+#include "io/wire/http/head.h"
 #include "lab/trace/trace.h"
 #include "policy/node/engine/usage.h"
 

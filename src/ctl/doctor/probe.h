@@ -3,7 +3,7 @@
 #pragma once
 #include "base/core/arena.h"
 #include "base/core/buf.h"
-#include "io/wire/http/http.h"
+#include "io/wire/http/client.h"
 
 #define PROBES_MAX       512
 #define PROBE_TIMEOUT    (3 * CGN_SEC) /* To connect, and again to the head of the answer. */

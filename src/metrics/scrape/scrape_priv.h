@@ -4,7 +4,7 @@
 #include "base/core/list.h"
 #include "base/weburl/weburl.h"
 #include "io/wire/grpc/grpc.h"
-#include "io/wire/http/http.h"
+#include "io/wire/http/client.h"
 #include "io/wire/webask/webask.h"
 #include "metrics/scrape/scrape.h"
 

@@ -4,7 +4,7 @@
 /* server, the room: a worker of the simulated engine, its HTTP routes, and its LoRA adapters. */
 #pragma once
 #include "io/os/loop/loop.h"
-#include "io/wire/http/http.h"
+#include "io/wire/http/server.h"
 #include "lab/enginemodel/enginemodel.h"
 #include "sim/events/publisher.h"
 #include "sim/handoff/handoff.h"

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 
 #include "io/wire/grpc/grpc_priv.h"
+#include "io/wire/http/client.h"
+#include "io/wire/http/server.h"
 
 #define GRPC_MAX_PIECES 16
 

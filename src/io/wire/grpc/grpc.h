@@ -9,7 +9,7 @@
 
 #include "base/core/buf.h"
 #include "base/core/err.h"
-#include "io/wire/http/http.h"
+#include "io/wire/http/client.h"
 
 /* A call, on either side. */
 struct grpc_call;

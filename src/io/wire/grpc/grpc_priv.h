@@ -4,6 +4,7 @@
 #include "base/core/buf.h"
 #include "base/core/list.h"
 #include "io/wire/grpc/grpc.h"
+#include "io/wire/http/server.h"
 
 #define GRPC_MAX_MESSAGE ((uint32_t)4 * 1024 * 1024)
 #define GRPC_PREFIX      5

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "io/wire/grpc/grpc_priv.h"
+#include "io/wire/http/server.h"
 
 #define GRPC_SERVER_TAG 0x67725e27U
 

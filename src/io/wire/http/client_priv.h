@@ -2,6 +2,7 @@
 /* client, inside: the pool, one connection, one call, and an ops table for each protocol version. */
 #pragma once
 #include "base/core/arena.h"
+#include "io/wire/http/client.h"
 #include "io/wire/http/h1_parse_priv.h"
 #include "io/wire/http/h2_link_priv.h"
 #include "io/wire/http/wire_priv.h"

@@ -3,7 +3,8 @@
  * Bounded, and lent from a spare, so that a connection between two heads holds none. */
 #pragma once
 #include "base/core/buf.h"
-#include "io/wire/http/http.h"
+#include "base/core/err.h"
+#include "io/wire/http/head.h"
 
 struct http_slot {
 	uint32_t name, name_n, value, value_n; /* Offsets into |text|, which moves while it grows. */

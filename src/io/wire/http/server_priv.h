@@ -4,6 +4,7 @@
 #include "base/apierror/apierror.h"
 #include "io/wire/http/h1_parse_priv.h"
 #include "io/wire/http/h2_link_priv.h"
+#include "io/wire/http/server.h"
 #include "io/wire/http/wire_priv.h"
 
 #define HTTP_EXCHANGE_TAG    0x48745831u

@@ -5,7 +5,7 @@
 #include "base/core/list.h"
 #include "io/net/tls/tls.h"
 #include "io/os/loop/backoff.h"
-#include "io/wire/http/http.h"
+#include "io/wire/http/client.h"
 #include "io/wire/k8s/k8s.h"
 
 #define K8S_TAG 0x6b385001U

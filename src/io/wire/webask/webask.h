@@ -4,7 +4,7 @@
 #pragma once
 #include "base/weburl/weburl.h"
 #include "io/os/loop/loop.h"
-#include "io/wire/http/http.h"
+#include "io/wire/http/client.h"
 
 /* How the server is reached. All pointers are borrowed; the owner of the endpoint outlives every fetch. */
 struct webask_endpoint {

@@ -2,7 +2,7 @@
 /* origin: an http_client for an http:// or https:// URL. */
 #pragma once
 #include "base/core/buf.h"
-#include "io/wire/http/http.h"
+#include "io/wire/http/client.h"
 
 struct ctl_origin {
 	struct http_client *client;

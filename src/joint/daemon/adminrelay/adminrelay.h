@@ -3,7 +3,7 @@
  * comes: status, content-type, Retry-After, X-Request-Id, the fields x-cgn-*, and the body, at the pace of the client. A
  * client that leaves ends the request. One loop, its thread. Memory: what http_call holds. */
 #pragma once
-#include "io/wire/http/http.h"
+#include "io/wire/http/client.h"
 #include "joint/daemon/svc/svc.h"
 
 /* Ask |client| for |rq|, and let |reply| be answered later. A server that does not answer gives a 502 with the error code

@@ -6,6 +6,7 @@
 #include "base/apierror/apierror.h"
 #include "base/json/json.h"
 #include "base/pb/pb_json.h"
+#include "io/wire/http/server.h"
 #include "joint/daemon/svc/svc_priv.h"
 #include "joint/report/telemetry/telemetry.h"
 

@@ -19,7 +19,7 @@
 #include "base/core/err.h"
 #include "base/pb/pb_tree.h"
 #include "io/os/loop/loop.h"
-#include "io/wire/http/http.h"
+#include "io/wire/http/head.h"
 #include "joint/report/telemetry/telemetry.h"
 #include "joint/report/tracing/tracing.h"
 #include "joint/who/access/access.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* answer: a placed request while the engine computes, and what its slot holds afterwards. */
 #include "base/log/log.h"
-#include "joint/kv/slotmgr/slotmgr_priv.h"
+#include "joint/kv/slotmgr/states_priv.h"
 #include "policy/node/engine/usage.h"
 
 #define LEARN_MIN_TOKENS 32.0 /* The time of a shorter prompt says little about the engine's pace */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* idle: slots that have been idle for kv_save_idle are saved, one after the other, since each save delays the
  * engine's other slots. */
-#include "joint/kv/slotmgr/slotmgr_priv.h"
+#include "joint/kv/slotmgr/states_priv.h"
 
 #define SAVE_RETRY_DELAY CGN_SEC         /* After a save that could not begin */
 #define SAVE_WAIT_DELAY  (10 * CGN_MSEC) /* While another save is under way */

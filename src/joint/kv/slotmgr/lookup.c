@@ -4,7 +4,7 @@
  * shorter link is tried, up to MAX_TRIES times. */
 #include <stdlib.h>
 
-#include "joint/kv/slotmgr/slotmgr_priv.h"
+#include "joint/kv/slotmgr/states_priv.h"
 
 #define LOOKUP_TAG  0xa9e17009U
 #define MAX_TRIES   3

@@ -4,7 +4,7 @@
  * nothing, shortly before the conversation is expected back. A state with fewer than kv_save_min_tokens new tokens is
  * not stored again: the earlier one is restored then. */
 #include "base/log/log.h"
-#include "joint/kv/slotmgr/slotmgr_priv.h"
+#include "joint/kv/slotmgr/states_priv.h"
 
 #define RESTORE_AT    0.7 /* Share of the median duration: the forecast is as coarse as a factor of 1.41 */
 #define PAUSE_RETRY   (50 * CGN_MSEC)

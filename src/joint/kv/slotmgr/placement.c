@@ -3,7 +3,7 @@
  * has its prompt is being saved, it waits for that slot; a state that would be lost there is saved first; a stored state that has more of the prompt is restored; then the request is
  * sent on. After a timeout or a failure the request is sent on without these steps. */
 #include "base/log/log.h"
-#include "joint/kv/slotmgr/slotmgr_priv.h"
+#include "joint/kv/slotmgr/states_priv.h"
 #include "policy/node/engine/engine.h"
 #include "policy/node/proto/proto.h"
 

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "base/log/log.h"
-#include "joint/kv/slotmgr/slotmgr_priv.h"
+#include "joint/kv/slotmgr/states_priv.h"
 
 #define RESTORE_TAG    0xa9e17008U
 #define ENGINE_TIMEOUT (60 * CGN_SEC)

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "base/log/log.h"
-#include "joint/kv/slotmgr/slotmgr_priv.h"
+#include "joint/kv/slotmgr/states_priv.h"
 
 #define SAVE_TAG        0xa9e17007U
 #define ENGINE_TIMEOUT  (30 * CGN_SEC) /* The engine saves after the slot's other work */

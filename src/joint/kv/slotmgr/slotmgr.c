@@ -2,7 +2,7 @@
 #include <stdlib.h>
 
 #include "base/log/log.h"
-#include "joint/kv/slotmgr/slotmgr_priv.h"
+#include "joint/kv/slotmgr/states_priv.h"
 
 static void on_slot_changed(void *user, uint64_t digest, bool held)
 {

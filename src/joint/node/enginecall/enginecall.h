@@ -2,7 +2,7 @@
 /* enginecall: a client's request as an engine gets it by HTTP/1.1, and the engine's answer as it is relayed. The
  * agent and the router, where it goes straight to an engine, say the same to the engine and to the client. */
 #pragma once
-#include "io/wire/http/http.h"
+#include "io/wire/http/client.h"
 #include "policy/node/proto/proto.h"
 
 /* uvicorn (vLLM, SGLang) and cpp-httplib (llama-server) close a connection that is idle for 5 s. A request sent

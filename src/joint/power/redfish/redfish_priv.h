@@ -3,7 +3,7 @@
 #pragma once
 #include "base/weburl/weburl.h"
 #include "io/os/loop/backoff.h"
-#include "io/wire/http/http.h"
+#include "io/wire/http/client.h"
 #include "joint/power/redfish/redfish.h"
 #include "policy/node/engine/engine.h"
 

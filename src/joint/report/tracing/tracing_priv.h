@@ -4,7 +4,7 @@
 #include <pthread.h>
 
 #include "base/core/arena.h"
-#include "io/wire/http/http.h"
+#include "io/wire/http/client.h"
 #include "joint/report/tracing/tracing.h"
 
 #define TRACING_TAG     0x7ac10601U

@@ -2,7 +2,7 @@
 /* webclient: an HTTP/1.1 client of one server that settings name by URL, CA file or fingerprint. One loop, its thread. */
 #pragma once
 #include "base/weburl/weburl.h"
-#include "io/wire/http/http.h"
+#include "io/wire/http/client.h"
 #include "policy/node/engine/engine.h"
 
 struct webclient_cfg {

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "base/json/json.h"
+#include "io/wire/http/client.h"
 #include "policy/answer/opening/opening.h"
 #include "policy/who/claims/kept.h"
 #include "router/answer/batch/runner_priv.h"

@@ -6,7 +6,7 @@
  * the journal are asked again, so each line is in the result exactly once, and an engine may have computed some twice. */
 /* batch, the room: the batches of /v1/batches, carried out line by line as requests to the router's own gateway. */
 #pragma once
-#include "io/wire/http/http.h"
+#include "io/wire/http/head.h"
 #include "router/answer/batch/batches.h"
 #include "router/shared/filestore/filestore.h"
 

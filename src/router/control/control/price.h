@@ -4,7 +4,7 @@
 #pragma once
 #include "base/core/buf.h"
 #include "base/weburl/weburl.h"
-#include "io/wire/http/http.h"
+#include "io/wire/http/client.h"
 #include "io/wire/webask/webask.h"
 
 #define PRICE_MAX_TEXT ((size_t)1 << 20)

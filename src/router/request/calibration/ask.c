@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "io/os/loop/loop.h"
-#include "io/wire/http/http.h"
+#include "io/wire/http/client.h"
 #include "policy/answer/cascade/cascade.h"
 #include "policy/answer/cascade/compare.h"
 #include "router/request/calibration/calibration_priv.h"

@@ -6,7 +6,7 @@
 
 #include "base/log/log.h"
 #include "base/mix/mix.h"
-#include "io/wire/http/http.h"
+#include "io/wire/http/head.h"
 #include "router/request/calibration/calibration.h"
 #include "router/request/tokens/tokens.h"
 #include "router/shared/pregate/pregate.h"

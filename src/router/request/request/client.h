@@ -3,7 +3,7 @@
  * fills it in. Strings are in the request's arena. */
 #pragma once
 #include "base/coding/coding.h"
-#include "io/wire/http/http.h"
+#include "io/wire/http/server.h"
 #include "policy/answer/tracing/tracing.h"
 #include "policy/node/proto/proto.h"
 #include "policy/route/session/session.h"

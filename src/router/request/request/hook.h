@@ -2,7 +2,7 @@
 /* hook: the questions of a request to the external checks, and the answer that is held back until it is
  * allowed. The folder hooks/ owns it. */
 #pragma once
-#include "io/wire/http/http.h"
+#include "io/wire/http/head.h"
 #include "policy/answer/hook/hook.h"
 #include "router/request/request/answer.h"
 #include "router/shared/rules/hooks.h"

@@ -2,7 +2,7 @@
 #include "router/request/route/route.h"
 
 #include "base/codec/codec.h"
-#include "io/wire/http/http.h"
+#include "io/wire/http/head.h"
 #include "policy/text/prompt/prompt.h"
 #include "policy/who/auth/auth.h"
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "base/log/log.h"
-#include "io/wire/http/http.h"
+#include "io/wire/http/client.h"
 #include "policy/route/queue/queue.h"
 #include "router/shared/picker/picker_priv.h"
 

@@ -3,7 +3,8 @@
  * its requests share. client/gateway.h starts, updates and ends workers. */
 #pragma once
 #include "io/os/loop/loop.h"
-#include "io/wire/http/http.h"
+#include "io/wire/http/client.h"
+#include "io/wire/http/server.h"
 #include "policy/node/breaker/budget.h"
 #include "policy/route/chooser/chooser.h"
 #include "policy/route/cluster/view.h"

@@ -32,8 +32,9 @@ def steps(page):
 
 
 class Tutorial:
-    def __init__(self, folder, page):
-        self.folder, self.page, self.blocks, self.expected = folder, page, [], {}
+    def __init__(self, folder, page, before="true"):
+        """|before|: commands that make what the page takes for granted."""
+        self.folder, self.page, self.before, self.blocks, self.expected = folder, page, before, [], {}
         for kind, info, text in steps(page):
             if kind == "sh" and info == "":
                 self.blocks.append(text)
@@ -51,7 +52,7 @@ class Tutorial:
                 (programs / program.name).symlink_to(program)
 
     def script(self):
-        lines = ["ip link set lo up", "set -e"]
+        lines = ["ip link set lo up", "set -e", f"exec >{self.folder}/prepared 2>&1", self.before]
         for n, block in enumerate(self.blocks):
             lines += [f"exec >{self.folder}/printed-{n} 2>&1", block]
         return "\n".join(lines)
@@ -68,6 +69,7 @@ class Tutorial:
         done = subprocess.run([*ALONE, "bash", "-c", self.script()], cwd=self.tree, env=self.environment(), timeout=timeout, stdin=subprocess.DEVNULL)
         printed = [p.read_text(errors="replace") for n in range(len(self.blocks)) if (p := self.folder / f"printed-{n}").exists()]
         last = len(printed) - 1
+        assert printed, f"{self.page}: nothing of it ran:\n{(self.folder / 'prepared').read_text(errors='replace')}"
         assert done.returncode == 0, f"{self.page}: block {last + 1} ended with {done.returncode}:\n{self.blocks[last]}\nprinted:\n{printed[last]}"
         return printed
 

@@ -196,19 +196,19 @@ def test_whatever_goes_wrong_there_the_request_is_answered_here(world, fault):
     assert fault != "certificate" or "certificate" in event["why"], event
 
 
-@pytest.mark.parametrize("way", ["page", "no_body", "json"])
-def test_a_200_of_a_peer_without_an_answer_is_a_failure(world, way):
+@pytest.mark.parametrize("way, outcome", [("page", "failed"), ("no_body", "failed"), ("json", "failed"), ("no_content", "refused")])
+def test_a_success_of_a_peer_without_an_answer_is_a_failure(world, way, outcome):
     api = Engine("api", ["big"], way)
     world.start_home(peer={"url": f"http://127.0.0.1:{api.port}/v1", "ca_file": ""}, **{"router.breaker": {"failures": 1}})
     held = world.hold()
     answer = world.later()
-    world.ended(failed=1)
+    world.ended(**{outcome: 1})
     world.waits()
     held.close()
     a = answer.result()
     assert a.status == 200 and a.headers["x-cgn-node"] == "near0" and len(api.seen) == 1, a.body
     [event] = world.home.router_process.events("gateway.peer_failed")
-    assert event["why"].startswith("it answered 200 with "), event
+    assert event["status"] == 204 or event["why"].startswith("it answered 200 with "), event
     assert world.home.metric("cgn_breaker_state", node="peer:cloud") == 2, world.home.scrape()
     api.close()
 

@@ -243,6 +243,12 @@ def test_an_answer_with_a_reason_to_finish_is_whole(several):
     assert breaker(cluster, "a")["text"] == "closed"
 
 
+@pytest.mark.parametrize("path, pieces", [("/v1/chat/completions", ANSWER), ("/v1/messages", MESSAGE)])
+def test_what_breaks_off_behind_the_end_marker_is_no_part_of_the_answer(several, path, pieces):
+    cluster = several(Engine("a", ["m"], (200, SSE, [*pieces, None])), **{"router.breaker": {"failures": 0}})
+    assert ask(cluster, "m", path).body == b"".join(pieces)
+
+
 @pytest.mark.parametrize("ends", [False, True])
 def test_a_first_event_that_breaks_off_is_unseen(several, ends):
     """It passes for an answer at its first choice, and is held until it is whole: the client has got nothing yet."""

@@ -440,9 +440,26 @@ static const char *cut_message(struct gw_req *r)
 	return text != NULL ? text : ENGINE_DIED;
 }
 
+/* Return true if the answer's last event is the end marker. A connection that breaks behind it has lost nothing. */
+static bool is_marked_done(const struct gw_req *r)
+{
+	static const char *const marks[] = {"data: [DONE]", "data:[DONE]", "\"message_stop\"}"};
+	struct cgn_str tail = usage_tail_view(&r->answer.tail);
+	while (tail.n > 0 && (tail.p[tail.n - 1] == '\n' || tail.p[tail.n - 1] == '\r'))
+		tail.n--;
+	for (size_t i = 0; r->answer.event_stream && i < CGN_COUNT(marks); i++) {
+		size_t n = strlen(marks[i]);
+		if (tail.n >= n && memcmp(tail.p + tail.n - n, marks[i], n) == 0)
+			return true;
+	}
+	return false;
+}
+
 enum gw_step gw_relay_cut(struct gw_req *r, const char *why)
 {
 	CGN_MUST(r->answer.head_sent);
+	if (is_marked_done(r))
+		return gw_relay_end(r);
 	cgn_log_limited(WARN, "gateway.stream_cut", F_STRN("id", r->client.id),
 		F_STR("node", r->attempt.call.node_id), F_STR("why", why),
 		F_U64("bytes", r->answer.bytes_out));

@@ -247,7 +247,7 @@ bool gw_away_refuses(const struct gw_req *r)
 {
 	const struct gw_attempt *a = &r->attempt;
 	const struct view_model *here = view_model_find(r->w->view, r->prompt.model);
-	if (!gw_away_is_on(r) || !a->head_seen || (a->status >= 200 && a->status < 300))
+	if (!gw_away_is_on(r) || !a->head_seen || opening_status(a->status) == STATUS_JUDGED)
 		return false;
 	/* A client gets a peer's error only if it is about the request itself, and no node here can
 	 * decide. */
@@ -286,7 +286,9 @@ enum gw_step gw_away_return(struct gw_req *r, const char *outcome)
 	cgn_log_limited(WARN, "gateway.peer_failed", F_STRN("id", r->client.id), F_STR("peer", p->name),
 		F_STR("outcome", outcome), F_I64("status", a->status), F_STR("why", a->call.why.msg),
 		F_DUR("rest", rest), F_STR("then", "the request goes on here"));
-	if (how != BREAKER_FAILURES)
+	if (a->head_seen && opening_status(a->status) == STATUS_NOTHING)
+		gw_verdict_bad(a, BREAKER_RESET); /* No other node tells whether the request did it */
+	else if (how != BREAKER_FAILURES)
 		gw_verdict_bad(a, how);
 	r->plan.away.tried |= 1U << (p->slot - ROUTE_MAX_NODES);
 	gw_away_settle(r, outcome);

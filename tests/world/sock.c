@@ -199,9 +199,13 @@ static void on_transit(void *arg, uint64_t tag)
 	transit_arm(s);
 }
 
+void (*world_tap)(uint32_t to_ip, uint16_t to_port, const char *p, size_t n);
+
 /* Cut |n| bytes into segments by the seed. */
 static void bytes_send(struct sock *s, const char *p, size_t n)
 {
+	if (world_tap != NULL && s->family != AF_UNIX)
+		world_tap(s->peer_ip, s->peer_port, p, n);
 	while (n > 0) {
 		size_t part = n;
 		if (n > 1 && world_chance(8))

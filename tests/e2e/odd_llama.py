@@ -91,6 +91,7 @@ class Engine:
         self.slots, self.task, self.lock = [""] * slots, 0, threading.Lock()
         self.props, self.adapters, self.slots_body, self.how_save, self.how_restore = None, [], None, "well", "well"
         self.save_timings = {"save_ms": 1.0}
+        self.prompt_ms = 1.0  # milliseconds to compute a token, as it says
         self.asked, self.computed = {"save": 0, "restore": 0}, 0
         self.may_answer = threading.Event()
         self.may_answer.set()
@@ -120,7 +121,7 @@ class Engine:
         return {"choices": [{"index": 0, "text": text, "finish_reason": "length", **call}], "object": "text_completion", "model": "tiny",
                 "usage": {"prompt_tokens": len(prompt), "completion_tokens": ANSWER_TOKENS, "total_tokens": len(prompt) + ANSWER_TOKENS,
                           "prompt_tokens_details": {"cached_tokens": cached}},
-                "timings": {"cache_n": cached, "prompt_n": len(prompt) - cached, "prompt_ms": (len(prompt) - cached) * 1.0,
+                "timings": {"cache_n": cached, "prompt_n": len(prompt) - cached, "prompt_ms": (len(prompt) - cached) * self.prompt_ms,
                             "predicted_n": ANSWER_TOKENS, "predicted_ms": 1.0}}
 
     def save(self, h, slot, path):

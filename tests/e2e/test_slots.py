@@ -41,6 +41,7 @@ def test_conversations_keep_their_slots(worlds):
     for turn in range(3):
         one, other = one + answer_to(one)[:ANSWER_TOKENS] + prompt_of(10 + turn)[:24], other + answer_to(other)[:ANSWER_TOKENS] + prompt_of(20 + turn)[:24]
         for prompt in (one, other):
+            w.idle()
             assert w.asked(prompt) >= LENGTH, w.kept()
     kept = w.kept()
     assert kept["restores"] == 0 and kept["strays"] == 0, kept
@@ -216,7 +217,11 @@ def test_a_state_on_its_way_to_the_store_is_not_saved_again(worlds):
 
 def test_a_turn_that_comes_while_its_slot_is_saved_waits_for_it(worlds):
     """A free slot would have to compute all of the prompt; a prompt that is not there takes the free slot at once."""
-    w = worlds(slots=2)
+    w = worlds(slots=2, start=False)
+    w.engine.prompt_ms = 50
+    _, _, w.admin = w.start("a", kv_restore_timeout="60s")
+    w.c.wait_ready(1)
+    until(lambda: w.kept()["at_work"], lambda: w.kept())
     saving, go_on = threading.Event(), threading.Event()
     w.engine.how_save, w.engine.before_save = "before", lambda: (saving.set(), go_on.wait(30))
     one = prompt_of(1)

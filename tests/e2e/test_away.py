@@ -8,7 +8,7 @@ import pytest
 
 from clients import Stream, set_faults
 from cluster import BUILD, Cluster, ask, until
-from failing_engine import Engine
+from failing_engine import COMPLETION, JSON, Engine
 from test_load import pki
 from test_limits import key
 
@@ -210,6 +210,17 @@ def test_a_success_of_a_peer_without_an_answer_is_a_failure(world, way, outcome)
     [event] = world.home.router_process.events("gateway.peer_failed")
     assert event["status"] == 204 or event["why"].startswith("it answered 200 with "), event
     assert world.home.metric("cgn_breaker_state", node="peer:cloud") == 2, world.home.scrape()
+    api.close()
+
+
+def test_a_peer_that_counts_more_tokens_than_were_asked_for_is_not_believed(world):
+    lie = {**COMPLETION, "usage": {"prompt_tokens": 5, "completion_tokens": 10 ** 12, "total_tokens": 10 ** 12 + 5}}
+    api = Engine("api", ["big"], (200, JSON, [json.dumps(lie).encode()]))
+    world.start_home(peer={"url": f"http://127.0.0.1:{api.port}/v1", "ca_file": ""}, nodes=0)
+    assert world.home.chat("hello", max_tokens=4).headers["x-cgn-peer"] == "cloud"
+    world.ended(answered=1)
+    [row] = world.peers()
+    assert row["spent_today"] == pytest.approx((2 * 5 + 10 * (2 * 4 + 64)) / 1e6)
     api.close()
 
 

@@ -5,6 +5,9 @@
 #include "router/request/account/account.h"
 #include "router/shared/peers/peers.h"
 
+#define USED_TIMES_ASKED 2 /* Tokens that are charged: this many times those asked for, and USED_MORE */
+#define USED_MORE        64
+
 bool gw_used_has_tokens(const struct gw_req *r)
 {
 	enum gw_route_kind kind = r->client.route->kind;
@@ -44,11 +47,17 @@ static uint64_t answer_tokens(const struct gw_req *r, uint64_t told)
 	return most > 0 && most < told ? most : told;
 }
 
-/* A hosted peer bills all tokens that it reports, those of its reasoning too. */
+/* Return the tokens of the answer to charge: no engine of the cluster makes more than were asked for, and a hosted peer,
+ * which bills those of its reasoning too, is not believed that it made many more. After a resume the limit is that of the
+ * rest. */
 static uint64_t reported_tokens(const struct gw_req *r)
 {
-	uint64_t told = r->answer.usage.completion_tokens;
-	return r->attempt.peer != NULL ? told : answer_tokens(r, told);
+	uint64_t told = r->answer.usage.completion_tokens,
+		 asked = r->prompt.several ? 0 : r->prompt.answer_limit;
+	uint64_t most = asked + (r->plan.legs.resumes > 0 ? r->answer.events : 0);
+	if (r->attempt.peer != NULL)
+		most = USED_TIMES_ASKED * most + USED_MORE;
+	return asked > 0 && told > most ? most : told;
 }
 
 static void tokens_fill(const struct gw_req *r, struct gw_used *out)

@@ -175,7 +175,8 @@ static void head_write(const struct ask *a, struct cgn_buf *out)
 {
 	cgn_buf_fmt(out, "%s %s HTTP/1.1\r\nHost: gate\r\nConnection: close\r\n", a->method, a->path);
 	if (a->body.n > 0)
-		cgn_buf_fmt(out, "Content-Type: application/json\r\nContent-Length: %zu\r\n", a->body.n);
+		cgn_buf_fmt(out, "Content-Type: %s\r\nContent-Length: %zu\r\n",
+			a->kind != NULL ? a->kind : "application/json", a->body.n);
 	cgn_buf_fmt(out, "%s\r\n", a->fields != NULL ? a->fields : "");
 	cgn_buf_str(out, a->body);
 }
@@ -256,7 +257,7 @@ static void choice_read(struct json_val choice, struct told_text *out)
 		json_str_to(text, &out->text);
 }
 
-static void document_read(struct cgn_str s, struct told_text *out)
+void told_text_add(struct cgn_str s, struct told_text *out)
 {
 	struct json_val v, choices, choice;
 	struct cgn_err err;
@@ -282,7 +283,7 @@ static void event_read(struct cgn_str line, struct told_text *out)
 	if (cgn_str_is(data, "[DONE]"))
 		out->done = true;
 	else
-		document_read(data, out);
+		told_text_add(data, out);
 }
 
 void told_text(const struct told *t, struct told_text *out)
@@ -291,7 +292,7 @@ void told_text(const struct told *t, struct told_text *out)
 	struct cgn_str all = cgn_buf_view(&t->body);
 	if (strncmp(t->kind, "text/event-stream", 17) != 0) {
 		if (all.n > 0)
-			document_read(all, out);
+			told_text_add(all, out);
 		out->done = t->whole && all.n > 0;
 		return;
 	}

@@ -8,6 +8,7 @@ struct ask {
 	const char *host; /* Address or "127.0.0.1" */
 	uint16_t port;
 	const char *method, *path;
+	const char *kind;   /* Content-Type; NULL: application/json */
 	const char *fields; /* Further lines of the head, each with its CRLF; NULL: none */
 	struct cgn_str body;
 	uint64_t patience; /* The client leaves after this time */
@@ -36,3 +37,5 @@ struct told_text {
 	char code[64]; /* The error's */
 };
 void told_text(const struct told *t, struct told_text *out);
+/* As told_text, for the document |s|, which adds to |out|. */
+void told_text_add(struct cgn_str s, struct told_text *out);

@@ -186,7 +186,7 @@ static bool api_serve(struct fake_talk *t, const struct fake_question *q, void *
 	world_tell("api: %s, way %d", r->marker, (int)way);
 	world_sleep(world_draw(300 * WORLD_MS));
 	if (way == API_USAGE) {
-		fed_book.lies++;
+		book_add(r, 40 + q->body.n, 2 * (r->tokens + r->expected.n) + 64, false);
 		return r->stream ? stream_serve(t, r, way, USAGE_LIE) : document_serve(t, r, way, USAGE_LIE);
 	}
 	book_add(r, 40 + q->body.n, r->tokens + 8, way == API_RIGHT);
@@ -260,6 +260,8 @@ static bool hook_serve(struct fake_talk *t, const struct fake_question *q, void 
 		r->refused++;
 	else if (r != NULL && !after)
 		r->failed++;
+	if (r != NULL && after)
+		r->after_allowed += allows, r->after_refused += refuses;
 	world_sleep(world_draw(20 * WORLD_MS));
 	return hook_answer(t, way);
 }

@@ -19,13 +19,16 @@ struct fed_request {
 	struct told told;
 	struct told_text text;
 	struct cgn_buf expected; /* The text that an engine gives */
-	bool answered;
+	bool answered, in_batch;
+	unsigned outputs, errors;          /* Lines of the batch's files that name it */
 	bool at_engine, at_api;            /* The prompt was sent there */
 	unsigned allowed, refused, failed; /* Answers of the hook before */
-	unsigned after_allowed, after_refused, after_failed;
+	unsigned after_allowed, after_refused;
 	unsigned lies; /* The hosted API lied to it */
 	int api_way;
 };
+/* Append the request as a client sends it. */
+void fed_body_put(const struct fed_request *r, bool stream, struct cgn_buf *b);
 extern struct fed_request fed_requests[FED_REQUESTS];
 extern unsigned fed_n;
 /* Return the request whose marker is in |text|; NULL: there is none. */
@@ -36,10 +39,8 @@ extern struct fake fed_api, fed_hook, fed_idp;
 extern bool fed_calm; /* The fakes make no more mistakes */
 extern bool fed_clear_hook;
 extern struct fed_api_book {
-	unsigned answers; /* Answers with usage */
-	uint64_t least,
-		most;  /* Trillionths of the currency that were told: of whole answers, of all questions */
-	unsigned lies; /* Usage of 10^12 that was told */
+	unsigned answers;
+	uint64_t most; /* Millionths of the currency that may have been spent: each question at its dearest */
 } fed_book;
 #define FED_PRICE_IN  2 /* For a million tokens */
 #define FED_PRICE_OUT 10
@@ -47,3 +48,10 @@ extern struct fed_api_book {
 extern struct token_key fed_keys[FED_KEYS], fed_foreign;
 extern unsigned fed_keys_from, fed_keys_n; /* The provider publishes the keys from..n-1 */
 void fed_token(const struct fed_request *r, const char *issuer, struct cgn_buf *out);
+
+/* ---- batches ---- */
+/* Make a batch of the requests that are in one; call on a fiber. |token|: NULL, or the maker's. Return false if the router does
+ * not take it in |patience|. */
+bool fed_batch_begin(const char *router, const char *token, uint64_t patience);
+/* Wait for its end, and check that each line is in one of its files, once. */
+void fed_batch_check(const char *router, const char *token, uint64_t patience);

@@ -92,7 +92,7 @@ bool fed_batch_begin(const char *router, const char *token, uint64_t patience)
 	return true;
 }
 
-/* ---- its end ---- */
+/* ---- the end of the batch ---- */
 
 static void line_check(struct cgn_str line, bool is_output)
 {

@@ -53,7 +53,7 @@ static struct plan {
 	bool wrong_clock, jumped; /* A clock of the cluster's machines is or was wrong */
 	bool revokes, burst;
 	bool batch;
-	bool only_api;  /* The other cluster is no peer */
+	bool only_api;  /* Requests may leave for the hosted API alone */
 	bool peerless;  /* The configuration lacks the peers */
 	bool disturbed; /* The hook's answers may have come too late */
 	bool empty;     /* No node of a runs until the faults are over: all requests have to leave */

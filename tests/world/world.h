@@ -46,7 +46,7 @@ _Noreturn void world_fail(const char *format, ...) __attribute__((format(printf,
 /* Make a machine with an address in 10.0.0.0/16 and a name that all machines resolve. */
 struct world_host *world_host_new(const char *name);
 const char *world_host_address(const struct world_host *h);
-/* Called with what a stream socket sends, before it is cut into segments; NULL: nobody. For scenarios that look on. */
+/* Called with what a stream socket sends, before it is cut into segments; NULL: no function. */
 extern void (*world_tap)(uint32_t to_ip, uint16_t to_port, const char *p, size_t n);
 /* From now on a name means this address ("10.0.0.3"); NULL: it is unknown. */
 void world_name(const char *name, const char *address);

@@ -214,7 +214,7 @@ def test_a_success_of_a_peer_without_an_answer_is_a_failure(world, way, outcome)
 
 
 def test_a_peer_that_counts_more_tokens_than_were_asked_for_is_not_believed(world):
-    lie = {**COMPLETION, "usage": {"prompt_tokens": 5, "completion_tokens": 10 ** 12, "total_tokens": 10 ** 12 + 5}}
+    lie = {**COMPLETION, "usage": {"prompt_tokens": 5, "completion_tokens": 10 ** 8, "total_tokens": 10 ** 8 + 5}}
     api = Engine("api", ["big"], (200, JSON, [json.dumps(lie).encode()]))
     world.start_home(peer={"url": f"http://127.0.0.1:{api.port}/v1", "ca_file": ""}, nodes=0)
     assert world.home.chat("hello", max_tokens=4).headers["x-cgn-peer"] == "cloud"

@@ -39,25 +39,29 @@ uint64_t gw_used_price(const struct gw_req *r, struct cgn_str model, uint64_t in
 		(budget_prices)cached * p->cached_input + (budget_prices)output * p->output);
 }
 
+/* Return the most tokens that the answer can have, 0: not known. After a resume the limit is that of the rest. */
+static uint64_t most_tokens(const struct gw_req *r)
+{
+	uint64_t asked = r->prompt.several ? 0 : r->prompt.answer_limit;
+	return asked > 0 && r->plan.legs.resumes > 0 ? asked + r->answer.events : asked;
+}
+
 /* No answer has more tokens than were asked for: a few events of a stream carry none, and an engine may
  * report a number that it did not make. */
 static uint64_t answer_tokens(const struct gw_req *r, uint64_t told)
 {
-	uint64_t most = r->prompt.several ? 0 : r->prompt.answer_limit;
+	uint64_t most = most_tokens(r);
 	return most > 0 && most < told ? most : told;
 }
 
-/* Return the tokens of the answer to charge: no engine of the cluster makes more than were asked for, and a hosted peer,
- * which bills those of its reasoning too, is not believed that it made many more. After a resume the limit is that of the
- * rest. */
+/* A hosted peer bills the tokens of its reasoning too, but is not believed that it made many more than were asked for. */
 static uint64_t reported_tokens(const struct gw_req *r)
 {
 	uint64_t told = r->answer.usage.completion_tokens,
-		 asked = r->prompt.several ? 0 : r->prompt.answer_limit;
-	uint64_t most = asked + (r->plan.legs.resumes > 0 ? r->answer.events : 0);
-	if (r->attempt.peer != NULL)
-		most = USED_TIMES_ASKED * most + USED_MORE;
-	return asked > 0 && told > most ? most : told;
+		 most = USED_TIMES_ASKED * most_tokens(r) + USED_MORE;
+	if (r->attempt.peer == NULL)
+		return answer_tokens(r, told);
+	return most > USED_MORE && told > most ? most : told;
 }
 
 static void tokens_fill(const struct gw_req *r, struct gw_used *out)

@@ -157,9 +157,10 @@ static void agent_config(const struct node *n)
 	struct cgn_buf b = {0};
 	cgn_buf_fmt(&b,
 		"[security]\ninsecure = true\n[log]\nformat = \"json\"\n[cluster]\nrouter = \"%s:9090\"\nlease = \"5s\"\nstate_dir = \"/var/lib/cognitora\"\n"
-		"[agent]\nnode_id = \"%s\"\nlisten = \"0.0.0.0:7080\"\nlisten_admin = \"0.0.0.0:7081\"\nadvertise = \"%s:7080\"\nheartbeat = \"1s\"\nrole = \"%s\"\n"
-		"[engine]\nkind = \"sim\"\nurl = \"http://127.0.0.1:%u\"\n",
+		"[agent]\nnode_id = \"%s\"\nlisten = \"0.0.0.0:7080\"\nlisten_admin = \"0.0.0.0:7081\"\nadvertise = \"%s:7080\"\nheartbeat = \"1s\"\nrole = \"%s\"\ndirect = \"%s\"\n"
+		"[engine]\nkind = \"sim\"\nurl = \"http://%s:%u\"\n",
 		world_host_address(cluster.gate), n->name, world_host_address(n->host), n->role,
+		PLAN(direct) ? "on" : "off", PLAN(direct) ? world_host_address(n->host) : "127.0.0.1",
 		n->proxy.name != NULL ? 8001U : 8000U);
 	if (PLAN(events))
 		cgn_buf_putz(&b,
@@ -225,6 +226,8 @@ void cluster_start(void)
 {
 	if (PLAN(handoff) != DIALECT_NONE && PLAN(nodes) < 2)
 		plan.at[KNOB_nodes] = 2;
+	if (PLAN(direct)) /* What an agent tells of a cache it did not fill comes from events */
+		plan.at[KNOB_events] = 1;
 	cluster.n_nodes = PLAN(nodes) < NODES_MOST ? PLAN(nodes) : NODES_MOST;
 	cluster.gate = world_host_new("gate");
 	host_prepare(cluster.gate);

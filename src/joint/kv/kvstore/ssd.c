@@ -110,7 +110,7 @@ static void ssd_wait(struct kvstore_ssd *q)
 	struct timespec until;
 	(void)clock_gettime(CLOCK_MONOTONIC, &until);
 	until.tv_sec += 1;
-	if (q->removed == NULL && q->n == 0 && !atomic_load(&q->behind) && cgn_list_empty(&q->ending) &&
+	if (q->removed == NULL && q->n == 0 && !kvstore_ssd_is_behind(q) && cgn_list_empty(&q->ending) &&
 		!q->stop)
 		(void)pthread_cond_timedwait(&q->more, &q->lock, &until);
 }
@@ -193,7 +193,7 @@ static void *ssd_thread(void *arg)
 		if (job != NULL) {
 			ssd_write(q, job);
 			ssd_write_done(q, job);
-		} else if (more && atomic_load(&q->behind)) {
+		} else if (more && kvstore_ssd_is_behind(q)) {
 			kvstore_catch_up(q);
 		}
 		if (cgn_since(cgn_clock_now(), tended) >= TEND_EVERY) {

@@ -33,7 +33,7 @@ struct kvstore_ssd {
 	struct kvstore_block *removed; /* unlinked blocks, newest first, by their |next|; a reference each */
 	struct wear wear;
 	/* The queue was full: blocks with SSD_BEHIND wait for it. The SSD thread looks for them from shard and
-	 * bucket |behind_at| on. */
+	 * bucket |behind_at| on; 0, 0: no pass has begun. */
 	_Atomic bool behind;
 	uint32_t behind_at[2];
 	uint64_t spent; /* the SSD thread: bytes that |wear| knows of */
@@ -72,6 +72,8 @@ void kvstore_wear_save(struct kvstore_ssd *q); /* keep the budget across a resta
 uint64_t kvstore_wear_left(struct kvstore_ssd *q);
 /* Queue blocks that wait for the queue, on the SSD thread. */
 void kvstore_catch_up(struct kvstore_ssd *q);
+/* Whether blocks wait for the queue, or a pass that looks for them is not over. On the SSD thread. */
+bool kvstore_ssd_is_behind(const struct kvstore_ssd *q);
 
 /* ---- ssd_queue.c; the caller holds the shard's lock ---- */
 /* Queue |b| for writing when it is linked and neither on SSD nor queued. */

@@ -136,7 +136,10 @@ void kvstore_catch_up(struct kvstore_ssd *q)
 		(void)pthread_mutex_unlock(&sh->lock);
 	}
 	if (*shard == KVSTORE_SHARDS)
-		*shard = 0;
-	else
-		atomic_store(&q->behind, true); /* the pass is not over */
+		*shard = 0; /* The pass is over */
+}
+
+bool kvstore_ssd_is_behind(const struct kvstore_ssd *q)
+{
+	return atomic_load(&q->behind) || q->behind_at[0] != 0 || q->behind_at[1] != 0;
 }

@@ -131,10 +131,29 @@ static void fiber_main(void)
 	world_fail("a fiber that has ended runs");
 }
 
+static struct fiber **fibers; /* By number */
+static size_t cap_fibers;
+
+struct fiber *fiber_of(pthread_t id)
+{
+	CGN_MUST(id <= world.n_fibers);
+	return fibers[id];
+}
+
+static void fiber_number(struct fiber *f)
+{
+	if (f->id >= cap_fibers) {
+		cap_fibers = 2 * cap_fibers + 256;
+		fibers = CGN_GROWN(fibers, cap_fibers);
+	}
+	fibers[f->id] = f;
+}
+
 struct fiber *fiber_new(struct world_proc *p, void *(*run)(void *), void *arg)
 {
 	struct fiber *f = CGN_NEW(struct fiber);
 	*f = (struct fiber){.proc = p, .run = run, .arg = arg, .id = ++world.n_fibers, .stack = stack_new()};
+	fiber_number(f);
 	uintptr_t *top = (uintptr_t *)(void *)(f->stack + GUARD_BYTES + STACK_BYTES - 64);
 #if defined(__x86_64__)
 	*--top = 0; /* The return address of fiber_main, which keeps the stack aligned as the ABI asks */

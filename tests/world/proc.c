@@ -23,7 +23,7 @@ static size_t globals_size(void)
 
 void proc_enter(struct world_proc *p)
 {
-	if (world.inside == p)
+	if (world.inside == p || p->bare)
 		return;
 	if (world.inside != NULL)
 		memcpy(world.inside->globals, world_globals_begin, globals_size());
@@ -210,6 +210,11 @@ void proc_exit(struct world_proc *p, int status)
 	world.current->detached = true;
 	fiber_leave();
 	world_fail("a process that has ended runs");
+}
+
+void world_plain(struct world_proc *p)
+{
+	(p != NULL ? p : this_proc())->bare = true;
 }
 
 void world_kill(struct world_proc *p)

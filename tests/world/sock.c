@@ -223,7 +223,7 @@ struct sock *sock_new(struct world_host *h, int family, int kind)
 	static unsigned ids;
 	struct sock *s = CGN_NEW(struct sock);
 	*s = (struct sock){.host = h, .family = family, .kind = kind, .id = ++ids, .limit = SOCK_ROOM};
-	if (world_chance(8))
+	if (kind == SOCK_STREAM && world_chance(8))
 		s->limit = 2048 + world_draw(16384);
 	cgn_list_init(&s->watches);
 	cgn_list_init(&s->transit);

@@ -20,14 +20,14 @@ int __wrap_pthread_create(pthread_t *out, const pthread_attr_t *attr, void *(*fn
 {
 	(void)attr;
 	struct fiber *f = fiber_new(this_proc(), fn, arg);
-	*out = (pthread_t)f;
+	*out = f->id;
 	return 0;
 }
 
 int __wrap_pthread_join(pthread_t t, void **result);
 int __wrap_pthread_join(pthread_t t, void **result)
 {
-	struct fiber *f = (struct fiber *)t;
+	struct fiber *f = fiber_of(t);
 	f->joiner = world.current;
 	while (f->state != FIBER_DEAD)
 		(void)fiber_wait(UINT64_MAX);
@@ -40,7 +40,7 @@ int __wrap_pthread_join(pthread_t t, void **result)
 int __wrap_pthread_detach(pthread_t t);
 int __wrap_pthread_detach(pthread_t t)
 {
-	((struct fiber *)t)->detached = true;
+	fiber_of(t)->detached = true;
 	return 0;
 }
 
@@ -48,13 +48,13 @@ pthread_t __real_pthread_self(void);
 pthread_t __wrap_pthread_self(void);
 pthread_t __wrap_pthread_self(void)
 {
-	return is_simulated() ? (pthread_t)world.current : __real_pthread_self();
+	return is_simulated() ? (pthread_t)world.current->id : __real_pthread_self();
 }
 
 int __wrap_pthread_setname_np(pthread_t t, const char *name);
 int __wrap_pthread_setname_np(pthread_t t, const char *name)
 {
-	struct fiber *f = (struct fiber *)t;
+	struct fiber *f = fiber_of(t);
 	(void)snprintf(f->name, sizeof f->name, "%s", name);
 	return 0;
 }

@@ -1,38 +1,489 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* try_kv: block stores in the simulated world. */
+/* try_kv: a block store in the simulated world: clients of its local ports, kills at any moment, power cuts, disks that
+ * fail, an index that is damaged. */
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+#include "../simulate/http.h"
+#include "base/core/err.h"
+#include "disk.h"
+#include "kvcalls.h"
 #include "world.h"
+
+#define CLIENTS_MOST 5U
+#define STEPS_AT_REST 20000U
+#define BUDGET       ((uint64_t)64 << 20)
 
 extern int cgn_kvcached_main(int argc, char **argv);
 
-static void story_run(void *arg)
+/* What the seed decides. */
+static struct {
+	bool ssd, disk_faults, damages, powers;
+	unsigned ram_mib, workers, clients, keys, phases, poll_us;
+	const char *admission;
+} plan;
+
+static struct {
+	struct world_host *host;
+	struct world_proc *store;
+	bool stop;           /* Clients pause */
+	unsigned busy, asks; /* Clients that are in a command */
+	unsigned generation; /* Of client processes: older ones end */
+	bool lacking;        /* Values may be missing on disk: it failed, was damaged, or is full */
+	bool over, power;    /* |power|: the power has failed */
+	uint64_t skipped;
+} run;
+
+/* ---- the store ---- */
+
+static void store_files(struct world_host *h)
+{
+	char c[1000];
+	int n = snprintf(c, sizeof c,
+		"[security]\ninsecure = true\n[kv]\nram = \"%uMiB\"\nworker_threads = %u\npoll_us = %u\nuds = \"/run/kv.sock\"\n"
+		"listen_admin = \"0.0.0.0:7093\"\ntransport = \"off\"\n",
+		plan.ram_mib, plan.workers, plan.poll_us);
+	if (plan.ssd)
+		n += snprintf(c + n, sizeof c - (size_t)n, "ssd = \"%lluMiB\"\nssd_dir = \"/var/kv\"\nssd_admission = \"%s\"\n",
+			(unsigned long long)(BUDGET >> 20), plan.admission);
+	world_file_put(h, "/etc/cgn.toml", c, (size_t)n);
+	world_file_put(h, "/run/.keep", "", 0);
+	world_file_put(h, "/tmp/.keep", "", 0);
+	world_file_put(h, "/var/.keep", "", 0);
+}
+
+static void store_start(void)
+{
+	static const char *const argv[] = {"cgn-kvcached", "--config", "/etc/cgn.toml", NULL};
+	run.store = world_start(run.host, "cgn-kvcached", cgn_kvcached_main, argv);
+}
+
+static bool store_answers(const char *path, struct http_got *got)
+{
+	http_ask(&(struct http_want){.ip = world_host_address(run.host), .port = 7093, .method = "GET", .path = path,
+			 .timeout = 5 * WORLD_SEC}, got);
+	return got->end == HTTP_WHOLE && got->status == 200;
+}
+
+/* Wait until the store answers. */
+static void store_ready(void)
+{
+	struct http_got got;
+	for (uint64_t until = world_now() + 300 * WORLD_SEC;;) {
+		if (!world_alive(run.store))
+			world_fail("the store has ended with status %d instead of starting", world_status(run.store));
+		bool ready = store_answers("/readyz", &got);
+		http_got_fini(&got);
+		if (ready)
+			return;
+		if (world_now() > until)
+			world_fail("the store is not ready after 300 s");
+		world_sleep(10 * WORLD_MS);
+	}
+}
+
+/* A number of /store; |part|: its object, or "". */
+static uint64_t store_number(const char *part, const char *name)
+{
+	struct http_got got;
+	uint64_t n = UINT64_MAX;
+	char key[64];
+	if (store_answers("/store", &got)) {
+		const char *at = cgn_buf_z(&got.body);
+		(void)snprintf(key, sizeof key, "\"%s\":{", part);
+		if (part[0] != '\0')
+			at = strstr(at, key);
+		(void)snprintf(key, sizeof key, "\"%s\":", name);
+		at = at != NULL ? strstr(at, key) : NULL;
+		if (at != NULL)
+			n = strtoull(at + strlen(key) + (at[strlen(key)] == '"'), NULL, 10);
+	}
+	http_got_fini(&got);
+	return n;
+}
+
+/* ---- clients ---- */
+
+static int client_main(int argc, char **argv)
+{
+	static const enum kv_kind kinds[] = {KV_READ, KV_READ, KV_READ, KV_WRITE, KV_WRITE, KV_WRITE, KV_REMOVE, KV_REMOVE, KV_LOOK,
+		KV_SWAP, KV_WRITE_NEW};
+	struct kvcall c = {.fd = -1};
+	unsigned generation = run.generation;
+	uint64_t pace = WORLD_US << world_draw(14);
+	bool bulk = world_chance(3), tcp = world_chance(2);
+	(void)argc, (void)argv;
+	while (!run.over && generation == run.generation) {
+		if (run.stop || (c.fd < 0 && !kvcall_open(&c, bulk, tcp))) {
+			world_sleep(WORLD_MS + world_draw(3 * WORLD_MS));
+			continue;
+		}
+		run.busy++;
+		if (!kvcall_op(&c, kinds[world_draw(CGN_COUNT(kinds))], (unsigned)world_draw(plan.keys)) || world_chance(200))
+			kvcall_close(&c);
+		run.busy--;
+		run.asks++;
+		world_sleep(1 + world_draw(pace));
+	}
+	return 0;
+}
+
+static void clients_start(void)
+{
+	static const char *const argv[] = {"client", NULL};
+	run.generation++;
+	run.busy = 0;
+	for (unsigned i = 0; i < plan.clients; i++)
+		world_plain(world_start(run.host, "client", client_main, argv));
+}
+
+/* Values can have been evicted, and need not be there. */
+static bool may_vanish(void)
+{
+	uint64_t room = plan.ssd ? BUDGET / 4 : (uint64_t)plan.ram_mib << 18;
+	return kv_written() > room || run.lacking;
+}
+
+/* An index that is made of the values' headers after a power cut may lack the latest marks of removed values. */
+static bool may_return(void)
+{
+	return plan.damages && run.power;
+}
+
+/* Wait until no client is in a command. */
+static void barrier(void)
+{
+	run.stop = true;
+	for (uint64_t until = world_now() + 120 * WORLD_SEC; run.busy > 0; world_sleep(WORLD_MS))
+		if (world_now() > until)
+			world_fail("a client still waits for an answer after 120 s");
+	kv_barrier(may_vanish());
+}
+
+/* ---- the disk ---- */
+
+static void disk_break(void)
+{
+	struct world_faults f = {0};
+	switch (world_draw(6)) {
+	case 0:
+		f.room = world_disk_used(run.host) + world_draw(4 << 20);
+		break;
+	case 1:
+		f.write_error = 1 + (uint32_t)world_draw(200);
+		break;
+	case 2:
+		f.sync_error = 1 + (uint32_t)world_draw(10);
+		break;
+	case 3:
+		f.read_error = 1 + (uint32_t)world_draw(200);
+		break;
+	case 4:
+		f.sync_ns = (1 + world_draw(5)) * WORLD_SEC;
+		break;
+	default:
+		f.read_only = true;
+		break;
+	}
+	run.lacking |= f.sync_ns == 0;
+	world_disk(run.host, &f);
+}
+
+/* Damage the index while the store is down, so that the next start reads all headers. */
+static void index_damage(void)
+{
+	static const char *const files[] = {"/var/kv/index/CURRENT", "/var/kv/index/IDENTITY"};
+	world_file_damage(run.host, files[world_draw(world_chance(4) ? 2 : 1)], 3);
+	run.lacking = true;
+}
+
+static void budget_check(const char *when)
+{
+	uint64_t bytes = world_folder_bytes(run.host, "/var/kv");
+	if (plan.ssd && bytes > BUDGET)
+		world_fail("%s: the files take %llu bytes, kv.ssd allows %llu", when, (unsigned long long)bytes,
+			(unsigned long long)BUDGET);
+}
+
+/* Wait until all that is there is on disk. */
+static void settle(void)
+{
+	if (!plan.ssd || !world_alive(run.store))
+		return;
+	for (uint64_t until = world_now() + 120 * WORLD_SEC; store_number("", "ssd_queue_bytes") != 0; world_sleep(100 * WORLD_MS))
+		if (world_now() > until)
+			world_fail("the queue of the SSD is not empty after 120 s");
+	world_sleep(WORLD_SEC);
+	uint64_t steps = world_steps();
+	world_sleep(2 * WORLD_SEC);
+	world_tell("%llu steps at rest", (unsigned long long)(world_steps() - steps));
+	if (world_steps() - steps > STEPS_AT_REST)
+		world_fail("nobody asks and the queue is empty, but threads run: %llu steps in 2 s",
+			(unsigned long long)(world_steps() - steps));
+	uint64_t skipped = store_number("", "ssd_skipped");
+	bool lacks = run.lacking || may_vanish() || skipped != 0 || strcmp(plan.admission, "all") != 0;
+	world_tell("settled%s", lacks ? ", values may be missing" : "");
+	kv_settled(lacks);
+	budget_check("settled");
+	uint64_t ram = store_number("ram", "bytes"), most = store_number("ram", "budget_bytes");
+	if (ram > most)
+		world_fail("the values take %llu bytes of memory, the budget is %llu", (unsigned long long)ram, (unsigned long long)most);
+}
+
+/* ---- the end of a store, and its next start ---- */
+
+enum end { END_KILL, END_POWER, END_TERM };
+static void store_end(enum end how)
+{
+	if (how == END_POWER && !plan.powers)
+		how = END_KILL;
+	world_tell("the store ends: %s", how == END_KILL ? "kill -9" : how == END_POWER ? "power" : "SIGTERM");
+	if (how == END_KILL)
+		world_kill(run.store);
+	else if (how == END_POWER) {
+		run.power = true;
+		world_host_crash(run.host);
+	}
+	else
+		world_signal(run.store, 15);
+	for (uint64_t until = world_now() + 120 * WORLD_SEC; world_alive(run.store); world_sleep(10 * WORLD_MS))
+		if (world_now() > until)
+			world_fail("the store does not end after SIGTERM");
+	if (how == END_TERM && world_status(run.store) != 0)
+		world_fail("the store ends with status %d after SIGTERM", world_status(run.store));
+}
+
+/* Start it, and perhaps kill it while it starts, and again. */
+static void store_start_hard(void)
+{
+	bool rebuilds = plan.ssd && plan.damages && world_chance(2);
+	if (rebuilds)
+		index_damage();
+	for (unsigned kills = (unsigned)world_draw(rebuilds ? 4 : 3); kills > 0; kills--) {
+		store_start();
+		world_sleep(world_draw(60 * WORLD_MS));
+		if (world_alive(run.store))
+			store_end(world_chance(4) ? END_POWER : world_chance(6) ? END_TERM : END_KILL);
+	}
+	store_start();
+	store_ready();
+}
+
+/* Read each key, as the only client. After a start the memory is empty: the store has as many blocks as can be read. */
+static int verify_main(int argc, char **argv)
+{
+	struct kvcall c = {.fd = -1};
+	long count = -1, found = 0;
+	(void)argc, (void)argv;
+	if (!kvcall_open(&c, false, false))
+		world_fail("no connection to the store, which is ready");
+	count = kvcall_count(&c);
+	for (unsigned k = 0; k < plan.keys; k++)
+		if (!kvcall_op(&c, KV_READ, k))
+			world_fail("the store ends a connection that only reads");
+	long after = kvcall_count(&c);
+	kvcall_close(&c);
+	kv_barrier(may_vanish());
+	for (unsigned k = 0; k < plan.keys; k++)
+		found += kv_certain(k) > 0;
+	world_tell("%ld blocks, %ld of them can be read", count, found);
+	bool exact = plan.ssd && !run.lacking && !may_vanish();
+	if (exact && !run.power && count != found)
+		world_fail("the store counts %ld blocks, %ld can be read", count, found);
+	if (exact && after != found)
+		world_fail("the store counts %ld blocks, %ld can be read, and still counts %ld", count, found, after);
+	return 0;
+}
+
+static void verify(void)
+{
+	static const char *const argv[] = {"verify", NULL};
+	struct world_proc *p = world_start(run.host, "verify", verify_main, argv);
+	world_plain(p);
+	while (world_alive(p))
+		world_sleep(WORLD_MS);
+}
+
+/* The store ends and starts. |idle|: no client was in a command. */
+static void store_again(enum end how)
+{
+	if (how == END_POWER && !plan.powers)
+		how = END_KILL;
+	bool quiet = run.stop && run.busy == 0;
+	store_end(how);
+	run.generation += how == END_POWER; /* The clients' machine has died with it */
+	if (how == END_POWER)
+		run.busy = 0;
+	if (!quiet)
+		barrier();
+	run.stop = true;
+	bool flushed = how == END_TERM && quiet && plan.ssd;
+	if (flushed)
+		kv_settled(run.lacking || may_vanish() || strcmp(plan.admission, "all") != 0);
+	kv_lost(plan.ssd, run.lacking || may_vanish(), may_return());
+	world_disk(run.host, NULL);
+	store_start_hard();
+	kv_lost(plan.ssd, run.lacking || may_vanish(), may_return());
+	verify();
+	clients_start();
+}
+
+/* ---- a seed ---- */
+
+static void phase(void)
+{
+	run.stop = false;
+	if (plan.disk_faults && world_chance(2))
+		disk_break();
+	for (uint64_t until = world_now() + (20 + world_draw(400)) * WORLD_MS; world_now() < until; world_sleep(20 * WORLD_MS))
+		budget_check("at work");
+	if (!world_alive(run.store))
+		world_fail("the store has ended by itself, status %d", world_status(run.store));
+	if (world_chance(3)) {
+		store_again(world_chance(3) ? END_POWER : END_KILL);
+		return;
+	}
+	barrier();
+	world_disk(run.host, NULL);
+	if (world_chance(2))
+		settle();
+	if (world_chance(2))
+		store_again(world_chance(4) ? END_TERM : world_chance(2) ? END_POWER : END_KILL);
+}
+
+static void story(void *arg)
 {
 	(void)arg;
-	struct world_host *a = world_host_new("node-a");
-	const char *c =
-		"[security]\ninsecure = true\n[kv]\nram = \"16MiB\"\nworker_threads = 2\npoll_us = 0\nuds = \"/run/kv.sock\"\nlisten_admin = \"127.0.0.1:7093\"\nssd = \"32MiB\"\nssd_dir = \"/var/kv\"\n";
-	world_file_put(a, "/etc/cgn.toml", c, strlen(c));
-	world_file_put(a, "/run/.keep", "", 0);
-	world_file_put(a, "/tmp/.keep", "", 0);
-	world_file_put(a, "/var/.keep", "", 0);
-	const char *const argv[] = {"cgn-kvcached", "--config", "/etc/cgn.toml", NULL};
-	struct world_proc *p = world_start(a, "cgn-kvcached", cgn_kvcached_main, argv);
-	world_sleep(5 * WORLD_SEC);
-	world_signal(p, 15);
-	world_sleep(10 * WORLD_SEC);
+	world_plain(NULL);
+	run.host = world_host_new("node-a");
+	store_files(run.host);
+	kv_model_begin(plan.keys);
+	store_start();
+	store_ready();
+	clients_start();
+	for (unsigned i = 0; i < plan.phases; i++)
+		phase();
+	barrier();
+	world_disk(run.host, NULL);
+	settle();
+	store_end(END_TERM);
+	run.over = true;
+	if (world_descriptors(run.store) > 0)
+		world_fail("the store has open descriptors after its end");
+}
+
+static void plan_draw(uint64_t seed)
+{
+	static const char *const admissions[] = {"all", "all", "all", "auto", "reused"};
+	world_begin(seed ^ UINT64_C(0x6b76));
+	plan.ssd = !world_chance(5);
+	plan.disk_faults = plan.ssd && world_chance(3);
+	plan.damages = plan.ssd && world_chance(3);
+	plan.powers = !plan.damages || world_chance(2);
+	plan.ram_mib = world_chance(3) ? 8 : 16;
+	plan.workers = 1 + (unsigned)world_draw(3);
+	plan.clients = 1 + (unsigned)world_draw(CLIENTS_MOST);
+	plan.keys = 2 + (unsigned)world_draw(KV_KEYS - 2);
+	plan.phases = 1 + (unsigned)world_draw(6);
+	plan.poll_us = 0; /* The world has no descriptor of a loop to poll */
+	plan.admission = admissions[world_draw(CGN_COUNT(admissions))];
+}
+
+static int seed_run(uint64_t seed, bool tells, uint64_t *hash)
+{
+	plan_draw(seed);
+	world_tells = world_logs = tells;
+	world_tell("seed %llu: ram %u MiB, %s, admission %s, %u workers, %u clients, %u keys, %u phases%s%s",
+		(unsigned long long)seed, plan.ram_mib, plan.ssd ? "ssd" : "no ssd", plan.admission, plan.workers, plan.clients,
+		plan.keys, plan.phases, plan.disk_faults ? ", disk faults" : "", plan.damages ? ", damage" : "");
+	world_begin(seed);
+	world_run(story, NULL);
+	*hash = world_hash();
+	return 0;
+}
+
+/* ---- many seeds ---- */
+
+/* Run the seed in a process of its own. Return its status; what it has printed is in |path|. */
+static pid_t seed_fork(uint64_t seed, const char *path)
+{
+	pid_t pid = fork();
+	uint64_t hash;
+	if (pid != 0)
+		return pid;
+	int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+	if (fd < 0 || dup2(fd, 1) < 0 || dup2(fd, 2) < 0)
+		_exit(4);
+	(void)setrlimit(RLIMIT_CPU, &(struct rlimit){30, 30});
+	(void)seed_run(seed, false, &hash);
+	printf("hash %016llx\n", (unsigned long long)hash);
+	fflush(stdout);
+	_exit(0);
+}
+
+static void file_print(const char *path)
+{
+	char line[4096];
+	FILE *f = fopen(path, "r");
+	while (f != NULL && fgets(line, sizeof line, f) != NULL)
+		fputs(line, stdout);
+	if (f != NULL)
+		fclose(f);
+}
+
+static int seeds_run(uint64_t first, uint64_t count, bool all)
+{
+	char path[64];
+	unsigned bad = 0;
+	(void)snprintf(path, sizeof path, "/tmp/try_kv.%d", (int)getpid());
+	for (uint64_t seed = first; seed < first + count; seed++) {
+		int status = 0;
+		pid_t pid = seed_fork(seed, path);
+		if (pid < 0 || waitpid(pid, &status, 0) != pid)
+			return 1;
+		if (status == 0)
+			continue;
+		printf("seed %llu fails (status %x):\n", (unsigned long long)seed, (unsigned)status);
+		file_print(path);
+		fflush(stdout);
+		bad++;
+		if (!all)
+			break;
+	}
+	(void)unlink(path);
+	printf("%llu seeds, %u failed\n", (unsigned long long)count, bad);
+	return bad > 0 ? 3 : 0;
 }
 
 int main(int argc, char **argv)
 {
-	world_tells = argc > 2;
-	world_begin(argc > 1 ? strtoull(argv[1], NULL, 0) : 1);
-	world_run(story_run, NULL);
-	printf("hash %016llx steps %llu\n", (unsigned long long)world_hash(),
-		(unsigned long long)world_steps());
+	uint64_t first = 1, count = 0, hash;
+	bool tells = false, all = false;
+	for (int i = 1; i < argc; i++) {
+		if (strcmp(argv[i], "--count") == 0 && i + 1 < argc)
+			count = strtoull(argv[++i], NULL, 0);
+		else if (strcmp(argv[i], "--seed") == 0 && i + 1 < argc)
+			first = strtoull(argv[++i], NULL, 0);
+		else if (strcmp(argv[i], "--tell") == 0)
+			tells = true;
+		else if (strcmp(argv[i], "--all") == 0)
+			all = true;
+		else {
+			printf("usage: try_kv [--seed N] [--count N] [--all] [--tell]\n");
+			return 2;
+		}
+	}
+	if (count > 0)
+		return seeds_run(first, count, all);
+	(void)seed_run(first, tells, &hash);
+	printf("seed %llu hash %016llx steps %llu, %.3f s\n", (unsigned long long)first, (unsigned long long)hash,
+		(unsigned long long)world_steps(), (double)world_now() / 1e9);
 	fflush(stdout);
 	_exit(0);
 }

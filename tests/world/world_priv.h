@@ -38,6 +38,8 @@ struct fiber {
 	uint8_t *locals; /* Thread-local variables, while another fiber's are in place */
 };
 struct fiber *fiber_new(struct world_proc *p, void *(*run)(void *), void *arg);
+/* A thread's number is its pthread_t: an address would differ between runs. */
+struct fiber *fiber_of(pthread_t id);
 void fiber_free(struct fiber *f);
 void fiber_enter(struct fiber *f); /* From the scheduler: run it until it waits */
 void fiber_leave(void);            /* From the fiber: back to the scheduler */
@@ -126,6 +128,7 @@ struct world_proc {
 	size_t n_fibers;
 	uint8_t *globals; /* While another process's are in place */
 	bool alive, paused;
+	bool bare; /* Uses no global variables of the programs */
 	int status;
 	uint32_t taken;                   /* Signals pending, by number */
 	void *handlers[PROC_SIGNALS];     /* uv_signal_t, or NULL */

@@ -26,10 +26,13 @@ struct file {
 	_Atomic uint32_t refs;
 };
 
-/* ---- removal.c: removals that the index did not take, to be repeated; at most 3 MiB ---- */
+/* ---- removal.c: removals that the disk did not take, to be repeated; at most 3 MiB ---- */
 #define KVDISK_REMOVALS 65536U
 struct removal {
-	struct block_key key;
+	union {
+		struct block_key key;
+		kvdisk_place at; /* seq 0: of a record to strike, which the index does not have any more */
+	};
 	uint64_t seq; /* removes values with a lower sequence number */
 };
 struct removal_backlog {
@@ -107,7 +110,8 @@ uint64_t files_bytes(struct kvdisk *d);                           /* bytes of al
 CGN_RC io_all(int fd, bool write, const struct iovec *iov, size_t n, uint64_t off, struct cgn_err *err);
 CGN_RC slab_write(struct kvdisk *d, struct file *f, const struct record *r, const struct iovec *iov, size_t n,
 	struct cgn_err *err);
-void slab_strike(struct kvdisk *d, kvdisk_place at);
+/* Returns false when the disk did not take it; true also for a place where no record is. */
+bool slab_strike(struct kvdisk *d, kvdisk_place at);
 /* Read the record at unit |at|: the header into |head|, aligned to a unit, and the value into |to|. */
 CGN_RC slab_read(const struct file *f, uint32_t at, uint8_t head[KVDISK_UNIT], const struct iovec *to,
 	size_t n_to, struct cgn_err *err);
@@ -125,7 +129,7 @@ CGN_RC log_room(struct kvdisk *d, bool small, uint64_t bytes, bool carrying, kvd
 	struct file **f, struct cgn_err *err);
 CGN_RC log_write(struct kvdisk *d, struct file *f, const struct record *r, const struct iovec *iov, size_t n,
 	struct cgn_err *err);
-void log_unwrite(struct kvdisk *d, kvdisk_place at); /* strikes the record */
+void log_unwrite(struct kvdisk *d, kvdisk_place at); /* Strikes the record, later if the disk fails now. */
 uint64_t disk_bytes(struct kvdisk *d);               /* bytes of all files */
 /* Prepare room for the next file. The room lock is held. */
 void log_ahead(struct kvdisk *d);
@@ -147,7 +151,8 @@ bool entry_drop(struct kvdisk *d, const struct block_key *k, kvdisk_place at);
 bool entry_had_its_time(const struct kvdisk *d, const struct record *r);
 
 void removal_add(struct kvdisk *d, const struct block_key *k, uint64_t seq);
-void removal_repeat(struct kvdisk *d); /* under no lock */
+void removal_add_place(struct kvdisk *d, kvdisk_place at); /* a record that could not be struck */
+void removal_repeat(struct kvdisk *d);                     /* under no lock */
 /* entry.c: remove the value of |k| if its sequence number is below |seq|. Returns false when there was none. Takes
  * the stripe. */
 bool entry_remove_before(struct kvdisk *d, const struct block_key *k, uint64_t seq);

@@ -202,11 +202,14 @@ void log_unwrite(struct kvdisk *d, kvdisk_place at)
 {
 	uint8_t key[SMALL_KEY];
 	struct place p = place_of(at);
-	if (!p.small) {
-		slab_strike(d, at);
-		return;
+	bool done;
+	if (p.small) {
+		small_key_write(p, key);
+		done = cgn_ok(db_delete(d->small, key, sizeof key, NULL));
+		atomic_store(&d->dirty, true);
+	} else {
+		done = slab_strike(d, at);
 	}
-	small_key_write(p, key);
-	(void)cgn_ok(db_delete(d->small, key, sizeof key, NULL));
-	atomic_store(&d->dirty, true);
+	if (!done)
+		removal_add_place(d, at);
 }

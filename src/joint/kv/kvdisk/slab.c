@@ -285,21 +285,25 @@ static CGN_RC slab_head(struct file *f, uint32_t at, uint8_t buf[KVDISK_UNIT], s
 	return CGN_OK;
 }
 
-void slab_strike(struct kvdisk *d, kvdisk_place at)
+bool slab_strike(struct kvdisk *d, kvdisk_place at)
 {
+	cgn_rc rc = CGN_OK;
 	uint8_t buf[KVDISK_UNIT], head[KVDISK_UNIT] = {0};
 	struct record r;
 	struct place p = place_of(at);
 	struct file *f = file_find(d, p.file, false);
-	if (f != NULL && cgn_ok(slab_head(f, p.at, buf, &r, NULL)) && r.entry.place == at &&
-		r.store == d->store) {
+	if (f != NULL)
+		rc = slab_head(f, p.at, buf, &r, NULL);
+	if (f != NULL && cgn_ok(rc) && r.entry.place == at && r.store == d->store) {
 		struct iovec iov = {head, sizeof head};
 		r.struck = true;
 		(void)record_write(&r, head);
-		if (cgn_ok(io_all(f->fd, true, &iov, 1, (uint64_t)p.at * KVDISK_UNIT, NULL)))
+		rc = io_all(f->fd, true, &iov, 1, (uint64_t)p.at * KVDISK_UNIT, NULL);
+		if (cgn_ok(rc))
 			atomic_fetch_add(&d->counts.written, KVDISK_UNIT);
 	}
 	file_unref(d, &f);
+	return cgn_ok(rc) || rc.code == CGN_INVALID;
 }
 
 CGN_RC slab_each(struct file *f, bool (*fn)(void *user, const struct record *r), void *user,

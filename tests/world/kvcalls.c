@@ -33,7 +33,9 @@ static int dial_unix(const char *path, int type)
 
 static int dial_tcp(void)
 {
-	struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons(7092), .sin_addr.s_addr = htonl(0x7f000001)};
+	struct sockaddr_in a = {.sin_family = AF_INET,
+		.sin_port = htons(7092),
+		.sin_addr.s_addr = htonl(0x7f000001)};
 	int fd = socket(AF_INET, SOCK_STREAM, 0);
 	if (fd >= 0 && connect(fd, (const struct sockaddr *)(const void *)&a, sizeof a) != 0) {
 		close(fd);
@@ -116,13 +118,17 @@ static void hex_key(unsigned key, char out[65])
 
 static bool resp_send(struct kvcall *c, const struct kv_op *op)
 {
-	static const char *const names[] = {[KV_READ] = "GET", [KV_WRITE] = "SET", [KV_WRITE_NEW] = "SETNX", [KV_SWAP] = "GETSET",
-		[KV_REMOVE] = "DEL", [KV_LOOK] = "EXISTS"};
+	static const char *const names[] = {[KV_READ] = "GET",
+		[KV_WRITE] = "SET",
+		[KV_WRITE_NEW] = "SETNX",
+		[KV_SWAP] = "GETSET",
+		[KV_REMOVE] = "DEL",
+		[KV_LOOK] = "EXISTS"};
 	char hex[65], head[200];
 	bool writes = op->version != 0;
 	hex_key(op->key, hex);
-	int n = snprintf(head, sizeof head, "*%d\r\n$%zu\r\n%s\r\n$64\r\n%s\r\n", writes ? 3 : 2, strlen(names[op->kind]),
-		names[op->kind], hex);
+	int n = snprintf(head, sizeof head, "*%d\r\n$%zu\r\n%s\r\n$64\r\n%s\r\n", writes ? 3 : 2,
+		strlen(names[op->kind]), names[op->kind], hex);
 	if (!writes)
 		return send_all(c->fd, head, (size_t)n);
 	size_t size = kv_value_size(op->key, op->version);
@@ -169,7 +175,8 @@ long kvcall_count(struct kvcall *c)
 enum { BULK_HELLO = 1, BULK_LOOKUP, BULK_GET, BULK_RELEASE, BULK_PUT, BULK_REMOVE };
 enum { BULK_WELCOME = 65, BULK_INFOS, BULK_VALUE, BULK_COUNT, BULK_FAILED };
 
-static bool bulk_send(struct kvcall *c, uint8_t kind, uint8_t flags, uint16_t count, const void *body, size_t n)
+static bool bulk_send(struct kvcall *c, uint8_t kind, uint8_t flags, uint16_t count, const void *body,
+	size_t n)
 {
 	char *m = CGN_NEW_ARRAY(char, 16 + n);
 	uint64_t id = ++c->ids;
@@ -194,7 +201,10 @@ static uint8_t bulk_receive(struct kvcall *c, int *fd)
 		c->in = CGN_GROWN(c->in, c->room);
 	}
 	struct iovec v = {c->in, c->room};
-	struct msghdr m = {.msg_iov = &v, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+	struct msghdr m = {.msg_iov = &v,
+		.msg_iovlen = 1,
+		.msg_control = control,
+		.msg_controllen = sizeof control};
 	ssize_t got = recvmsg(c->fd, &m, 0);
 	*fd = -1;
 	struct cmsghdr *h = got > 0 ? CMSG_FIRSTHDR(&m) : NULL;
@@ -264,13 +274,15 @@ static unsigned bulk_value(struct kvcall *c, unsigned key)
 
 static bool bulk_op(struct kvcall *c, struct kv_op *op)
 {
-	static const uint8_t messages[] = {[KV_READ] = BULK_GET, [KV_REMOVE] = BULK_REMOVE, [KV_LOOK] = BULK_LOOKUP};
+	static const uint8_t messages[] =
+		{[KV_READ] = BULK_GET, [KV_REMOVE] = BULK_REMOVE, [KV_LOOK] = BULK_LOOKUP};
 	uint8_t key[36];
 	uint32_t status = 0;
 	int fd;
 	key_of(op->key, key);
-	bool sent = op->version != 0 ? bulk_put(c, op)
-				     : bulk_send(c, messages[op->kind], 0, op->kind == KV_READ ? 0 : 1, key, sizeof key);
+	bool sent = op->version != 0
+		? bulk_put(c, op)
+		: bulk_send(c, messages[op->kind], 0, op->kind == KV_READ ? 0 : 1, key, sizeof key);
 	uint8_t got = sent ? bulk_receive(c, &fd) : 0;
 	if (got == 0)
 		return false;
@@ -301,7 +313,9 @@ static bool bulk_op(struct kvcall *c, struct kv_op *op)
 bool kvcall_open(struct kvcall *c, bool bulk, bool tcp)
 {
 	*c = (struct kvcall){.bulk = bulk};
-	c->fd = bulk ? dial_unix("/run/kv.sock.bulk", SOCK_SEQPACKET) : tcp ? dial_tcp() : dial_unix("/run/kv.sock.resp", SOCK_STREAM);
+	c->fd = bulk  ? dial_unix("/run/kv.sock.bulk", SOCK_SEQPACKET)
+		: tcp ? dial_tcp()
+		      : dial_unix("/run/kv.sock.resp", SOCK_STREAM);
 	if (c->fd >= 0 && bulk && !bulk_hello(c))
 		kvcall_close(c);
 	return c->fd >= 0;

@@ -9,7 +9,7 @@
 #include "base/core/err.h"
 #include "world.h"
 
-#define OPS_MOST  56U /* Of a key between two barriers */
+#define OPS_MOST  56U /* The most commands of one key between two barriers */
 #define SEEN_SIZE 65536U
 
 struct versions {
@@ -67,7 +67,10 @@ struct kv_op *kv_begin(enum kv_kind kind, unsigned want)
 		if (m->n == OPS_MOST || (is_write(kind) && m->last + 1 == KV_VERSIONS))
 			continue;
 		struct kv_op *op = &m->ops[m->n++];
-		*op = (struct kv_op){.kind = kind, .key = (want + i) % n_keys, .from = world_now(), .to = UINT64_MAX};
+		*op = (struct kv_op){.kind = kind,
+			.key = (want + i) % n_keys,
+			.from = world_now(),
+			.to = UINT64_MAX};
 		if (is_write(kind)) {
 			op->version = ++m->last;
 			written += kv_value_size(op->key, op->version);
@@ -85,8 +88,8 @@ void kv_end(struct kv_op *op, enum kv_end end, unsigned result)
 	op->result = result;
 	op->to = end == KV_DONE ? world_now() : UINT64_MAX;
 	world_note("op", op->key * 8 + op->kind, (uint64_t)end << 32 | result);
-	world_tell("key %u: %s %u from %.6f: %s %u", op->key, kinds[op->kind], op->version, (double)op->from / 1e9, ends[end],
-		result);
+	world_tell("key %u: %s %u from %.6f: %s %u", op->key, kinds[op->kind], op->version,
+		(double)op->from / 1e9, ends[end], result);
 }
 
 /* ---- the search ---- */
@@ -172,8 +175,8 @@ static void key_tell(unsigned k)
 	static const char *const kinds[] = {"read", "write", "write if new", "swap", "remove", "look"};
 	for (unsigned i = 0; i < m->n; i++)
 		printf("  %.6f to %.6f: %s %u, end %d, result %u\n", (double)m->ops[i].from / 1e9,
-			m->ops[i].to == UINT64_MAX ? -1 : (double)m->ops[i].to / 1e9, kinds[m->ops[i].kind], m->ops[i].version,
-			(int)m->ops[i].end, m->ops[i].result);
+			m->ops[i].to == UINT64_MAX ? -1 : (double)m->ops[i].to / 1e9, kinds[m->ops[i].kind],
+			m->ops[i].version, (int)m->ops[i].end, m->ops[i].result);
 	printf("  before them it may have had the versions");
 	for (unsigned v = 0; v < KV_VERSIONS; v++)
 		if (versions_have(&m->now, v))
@@ -261,7 +264,7 @@ uint64_t kv_written(void)
 
 /* ---- values ---- */
 
-static uint64_t mixed(uint64_t z)
+static uint64_t bits_mix(uint64_t z)
 {
 	z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
 	z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
@@ -270,7 +273,7 @@ static uint64_t mixed(uint64_t z)
 
 size_t kv_value_size(unsigned key, unsigned version)
 {
-	uint64_t r = mixed(UINT64_C(0x9e3779b97f4a7c15) * (key * KV_VERSIONS + version + 1));
+	uint64_t r = bits_mix(UINT64_C(0x9e3779b97f4a7c15) * (key * KV_VERSIONS + version + 1));
 	switch (r % 8) {
 	case 0:
 	case 1:
@@ -304,9 +307,10 @@ unsigned kv_value_version(unsigned key, const char *p, size_t n)
 	if (n < sizeof head)
 		world_fail("key %u: a value of %zu bytes that nobody has written", key, n);
 	memcpy(head, p, sizeof head);
-	if (head[0] != key || head[1] == 0 || head[1] > model[key].last || head[2] != n || kv_value_size(key, head[1]) != n)
-		world_fail("key %u: a value that nobody has written: key %u version %u, %u bytes, got %zu", key, head[0], head[1],
-			head[2], n);
+	if (head[0] != key || head[1] == 0 || head[1] > model[key].last || head[2] != n ||
+		kv_value_size(key, head[1]) != n)
+		world_fail("key %u: a value that nobody has written: key %u version %u, %u bytes, got %zu",
+			key, head[0], head[1], head[2], n);
 	char *want = CGN_NEW_ARRAY(char, n);
 	kv_value_make(key, head[1], want);
 	size_t at = 0;

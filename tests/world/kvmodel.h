@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kvmodel: what a block store may answer. Clients record each command before they send it and when its answer has come;
+/* kvmodel: the answers that a block store may give. Clients record each command before they send it and when its answer has come;
  * between two moments at which no client waits (a barrier), the commands of each key must have an order that explains
  * all answers. A version is a value that was written once; version 0: there is none. */
 #pragma once
@@ -10,17 +10,17 @@
 #define KV_KEYS     48U
 #define KV_VERSIONS 256U
 enum kv_kind {
-	KV_READ,    /* result: the version */
+	KV_READ, /* result: the version */
 	KV_WRITE,
 	KV_WRITE_NEW, /* only if there is none; result: 1 written, 0 not */
-	KV_SWAP,    /* result: the version before */
-	KV_REMOVE,  /* result: 1: there was one */
-	KV_LOOK     /* result: 1: there is one */
+	KV_SWAP,      /* result: the version before */
+	KV_REMOVE,    /* result: 1: there was one */
+	KV_LOOK       /* result: 1: there is one */
 };
 enum kv_end {
-	KV_WAITS,   /* No answer: it may have happened or not */
+	KV_WAITS, /* No answer: it may have happened or not */
 	KV_DONE,
-	KV_REFUSED  /* An error: it did not happen */
+	KV_REFUSED /* An error: it did not happen */
 };
 struct kv_op {
 	enum kv_kind kind;
@@ -36,7 +36,8 @@ void kv_end(struct kv_op *op, enum kv_end end, unsigned result);
 /* A barrier: no client waits. Fails the world when an answer cannot be explained. |may_vanish|: values may have been
  * evicted since the last barrier. */
 void kv_barrier(bool may_vanish);
-/* At a barrier: what is there now has reached the disk. |may_lack|: or may be missing there, but nothing older is. */
+/* Call at a barrier, when the values of now have reached the disk. |may_lack|: values may be missing there, but no older
+ * ones are there. */
 void kv_settled(bool may_lack);
 /* The store has ended, after a barrier: it comes back with what had settled or anything since. |keeps| false: with nothing;
  * |may_return|: or with anything older. */

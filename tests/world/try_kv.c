@@ -16,13 +16,13 @@
 #include "kvcalls.h"
 #include "world.h"
 
-#define CLIENTS_MOST 5U
+#define CLIENTS_MOST  5U
 #define STEPS_AT_REST 20000U
-#define BUDGET       ((uint64_t)64 << 20)
+#define BUDGET        ((uint64_t)64 << 20)
 
 extern int cgn_kvcached_main(int argc, char **argv);
 
-/* What the seed decides. */
+/* The choices of the seed. */
 static struct {
 	bool ssd, disk_faults, damages, powers;
 	unsigned ram_mib, workers, clients, keys, phases, poll_us;
@@ -34,7 +34,7 @@ static struct {
 	struct world_proc *store;
 	bool stop;           /* Clients pause */
 	unsigned busy, asks; /* Clients that are in a command */
-	unsigned generation; /* Of client processes: older ones end */
+	unsigned generation; /* The number of the latest client processes: older ones end */
 	bool lacking;        /* Values may be missing on disk: it failed, was damaged, or is full */
 	bool over, power;    /* |power|: the power has failed */
 	uint64_t skipped;
@@ -50,7 +50,8 @@ static void store_files(struct world_host *h)
 		"listen_admin = \"0.0.0.0:7093\"\ntransport = \"off\"\n",
 		plan.ram_mib, plan.workers, plan.poll_us);
 	if (plan.ssd)
-		n += snprintf(c + n, sizeof c - (size_t)n, "ssd = \"%lluMiB\"\nssd_dir = \"/var/kv\"\nssd_admission = \"%s\"\n",
+		n += snprintf(c + n, sizeof c - (size_t)n,
+			"ssd = \"%lluMiB\"\nssd_dir = \"/var/kv\"\nssd_admission = \"%s\"\n",
 			(unsigned long long)(BUDGET >> 20), plan.admission);
 	world_file_put(h, "/etc/cgn.toml", c, (size_t)n);
 	world_file_put(h, "/run/.keep", "", 0);
@@ -66,8 +67,12 @@ static void store_start(void)
 
 static bool store_answers(const char *path, struct http_got *got)
 {
-	http_ask(&(struct http_want){.ip = world_host_address(run.host), .port = 7093, .method = "GET", .path = path,
-			 .timeout = 5 * WORLD_SEC}, got);
+	http_ask(&(struct http_want){.ip = world_host_address(run.host),
+			 .port = 7093,
+			 .method = "GET",
+			 .path = path,
+			 .timeout = 5 * WORLD_SEC},
+		got);
 	return got->end == HTTP_WHOLE && got->status == 200;
 }
 
@@ -77,7 +82,8 @@ static void store_ready(void)
 	struct http_got got;
 	for (uint64_t until = world_now() + 300 * WORLD_SEC;;) {
 		if (!world_alive(run.store))
-			world_fail("the store has ended with status %d instead of starting", world_status(run.store));
+			world_fail("the store has ended with status %d instead of starting",
+				world_status(run.store));
 		bool ready = store_answers("/readyz", &got);
 		http_got_fini(&got);
 		if (ready)
@@ -112,8 +118,8 @@ static uint64_t store_number(const char *part, const char *name)
 
 static int client_main(int argc, char **argv)
 {
-	static const enum kv_kind kinds[] = {KV_READ, KV_READ, KV_READ, KV_WRITE, KV_WRITE, KV_WRITE, KV_REMOVE, KV_REMOVE, KV_LOOK,
-		KV_SWAP, KV_WRITE_NEW};
+	static const enum kv_kind kinds[] = {KV_READ, KV_READ, KV_READ, KV_WRITE, KV_WRITE, KV_WRITE,
+		KV_REMOVE, KV_REMOVE, KV_LOOK, KV_SWAP, KV_WRITE_NEW};
 	struct kvcall c = {.fd = -1};
 	unsigned generation = run.generation;
 	uint64_t pace = WORLD_US << world_draw(14);
@@ -125,7 +131,8 @@ static int client_main(int argc, char **argv)
 			continue;
 		}
 		run.busy++;
-		if (!kvcall_op(&c, kinds[world_draw(CGN_COUNT(kinds))], (unsigned)world_draw(plan.keys)) || world_chance(200))
+		if (!kvcall_op(&c, kinds[world_draw(CGN_COUNT(kinds))], (unsigned)world_draw(plan.keys)) ||
+			world_chance(200))
 			kvcall_close(&c);
 		run.busy--;
 		run.asks++;
@@ -157,7 +164,7 @@ static bool may_return(void)
 }
 
 /* Wait until no client is in a command. */
-static void barrier(void)
+static void clients_barrier(void)
 {
 	run.stop = true;
 	for (uint64_t until = world_now() + 120 * WORLD_SEC; run.busy > 0; world_sleep(WORLD_MS))
@@ -207,16 +214,17 @@ static void budget_check(const char *when)
 {
 	uint64_t bytes = world_folder_bytes(run.host, "/var/kv");
 	if (plan.ssd && bytes > BUDGET)
-		world_fail("%s: the files take %llu bytes, kv.ssd allows %llu", when, (unsigned long long)bytes,
-			(unsigned long long)BUDGET);
+		world_fail("%s: the files take %llu bytes, kv.ssd allows %llu", when,
+			(unsigned long long)bytes, (unsigned long long)BUDGET);
 }
 
 /* Wait until all that is there is on disk. */
-static void settle(void)
+static void store_settle(void)
 {
 	if (!plan.ssd || !world_alive(run.store))
 		return;
-	for (uint64_t until = world_now() + 120 * WORLD_SEC; store_number("", "ssd_queue_bytes") != 0; world_sleep(100 * WORLD_MS))
+	for (uint64_t until = world_now() + 120 * WORLD_SEC; store_number("", "ssd_queue_bytes") != 0;
+		world_sleep(100 * WORLD_MS))
 		if (world_now() > until)
 			world_fail("the queue of the SSD is not empty after 120 s");
 	world_sleep(WORLD_SEC);
@@ -233,7 +241,8 @@ static void settle(void)
 	budget_check("settled");
 	uint64_t ram = store_number("ram", "bytes"), most = store_number("ram", "budget_bytes");
 	if (ram > most)
-		world_fail("the values take %llu bytes of memory, the budget is %llu", (unsigned long long)ram, (unsigned long long)most);
+		world_fail("the values take %llu bytes of memory, the budget is %llu",
+			(unsigned long long)ram, (unsigned long long)most);
 }
 
 /* ---- the end of a store, and its next start ---- */
@@ -243,16 +252,19 @@ static void store_end(enum end how)
 {
 	if (how == END_POWER && !plan.powers)
 		how = END_KILL;
-	world_tell("the store ends: %s", how == END_KILL ? "kill -9" : how == END_POWER ? "power" : "SIGTERM");
+	world_tell("the store ends: %s",
+		how == END_KILL            ? "kill -9"
+			: how == END_POWER ? "power"
+					   : "SIGTERM");
 	if (how == END_KILL)
 		world_kill(run.store);
 	else if (how == END_POWER) {
 		run.power = true;
 		world_host_crash(run.host);
-	}
-	else
+	} else
 		world_signal(run.store, 15);
-	for (uint64_t until = world_now() + 120 * WORLD_SEC; world_alive(run.store); world_sleep(10 * WORLD_MS))
+	for (uint64_t until = world_now() + 120 * WORLD_SEC; world_alive(run.store);
+		world_sleep(10 * WORLD_MS))
 		if (world_now() > until)
 			world_fail("the store does not end after SIGTERM");
 	if (how == END_TERM && world_status(run.store) != 0)
@@ -297,11 +309,12 @@ static int verify_main(int argc, char **argv)
 	if (exact && !run.power && count != found)
 		world_fail("the store counts %ld blocks, %ld can be read", count, found);
 	if (exact && after != found)
-		world_fail("the store counts %ld blocks, %ld can be read, and still counts %ld", count, found, after);
+		world_fail("the store counts %ld blocks, %ld can be read, and still counts %ld", count, found,
+			after);
 	return 0;
 }
 
-static void verify(void)
+static void store_verify(void)
 {
 	static const char *const argv[] = {"verify", NULL};
 	struct world_proc *p = world_start(run.host, "verify", verify_main, argv);
@@ -321,7 +334,7 @@ static void store_again(enum end how)
 	if (how == END_POWER)
 		run.busy = 0;
 	if (!quiet)
-		barrier();
+		clients_barrier();
 	run.stop = true;
 	bool flushed = how == END_TERM && quiet && plan.ssd;
 	if (flushed)
@@ -330,18 +343,19 @@ static void store_again(enum end how)
 	world_disk(run.host, NULL);
 	store_start_hard();
 	kv_lost(plan.ssd, run.lacking || may_vanish(), may_return());
-	verify();
+	store_verify();
 	clients_start();
 }
 
 /* ---- a seed ---- */
 
-static void phase(void)
+static void phase_run(void)
 {
 	run.stop = false;
 	if (plan.disk_faults && world_chance(2))
 		disk_break();
-	for (uint64_t until = world_now() + (20 + world_draw(400)) * WORLD_MS; world_now() < until; world_sleep(20 * WORLD_MS))
+	for (uint64_t until = world_now() + (20 + world_draw(400)) * WORLD_MS; world_now() < until;
+		world_sleep(20 * WORLD_MS))
 		budget_check("at work");
 	if (!world_alive(run.store))
 		world_fail("the store has ended by itself, status %d", world_status(run.store));
@@ -349,15 +363,15 @@ static void phase(void)
 		store_again(world_chance(3) ? END_POWER : END_KILL);
 		return;
 	}
-	barrier();
+	clients_barrier();
 	world_disk(run.host, NULL);
 	if (world_chance(2))
-		settle();
+		store_settle();
 	if (world_chance(2))
 		store_again(world_chance(4) ? END_TERM : world_chance(2) ? END_POWER : END_KILL);
 }
 
-static void story(void *arg)
+static void seed_story(void *arg)
 {
 	(void)arg;
 	world_plain(NULL);
@@ -368,10 +382,10 @@ static void story(void *arg)
 	store_ready();
 	clients_start();
 	for (unsigned i = 0; i < plan.phases; i++)
-		phase();
-	barrier();
+		phase_run();
+	clients_barrier();
 	world_disk(run.host, NULL);
-	settle();
+	store_settle();
 	store_end(END_TERM);
 	run.over = true;
 	if (world_descriptors(run.store) > 0)
@@ -400,10 +414,11 @@ static int seed_run(uint64_t seed, bool tells, uint64_t *hash)
 	plan_draw(seed);
 	world_tells = world_logs = tells;
 	world_tell("seed %llu: ram %u MiB, %s, admission %s, %u workers, %u clients, %u keys, %u phases%s%s",
-		(unsigned long long)seed, plan.ram_mib, plan.ssd ? "ssd" : "no ssd", plan.admission, plan.workers, plan.clients,
-		plan.keys, plan.phases, plan.disk_faults ? ", disk faults" : "", plan.damages ? ", damage" : "");
+		(unsigned long long)seed, plan.ram_mib, plan.ssd ? "ssd" : "no ssd", plan.admission,
+		plan.workers, plan.clients, plan.keys, plan.phases, plan.disk_faults ? ", disk faults" : "",
+		plan.damages ? ", damage" : "");
 	world_begin(seed);
-	world_run(story, NULL);
+	world_run(seed_story, NULL);
 	*hash = world_hash();
 	return 0;
 }
@@ -482,8 +497,8 @@ int main(int argc, char **argv)
 	if (count > 0)
 		return seeds_run(first, count, all);
 	(void)seed_run(first, tells, &hash);
-	printf("seed %llu hash %016llx steps %llu, %.3f s\n", (unsigned long long)first, (unsigned long long)hash,
-		(unsigned long long)world_steps(), (double)world_now() / 1e9);
+	printf("seed %llu hash %016llx steps %llu, %.3f s\n", (unsigned long long)first,
+		(unsigned long long)hash, (unsigned long long)world_steps(), (double)world_now() / 1e9);
 	fflush(stdout);
 	_exit(0);
 }

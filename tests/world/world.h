@@ -65,7 +65,7 @@ typedef int world_main(int argc, char **argv);
 /* Start a program on a machine. |argv| ends with NULL and is copied. */
 struct world_proc *world_start(struct world_host *h, const char *name, world_main *fn,
 	const char *const *argv);
-/* The process (NULL: the calling one) uses no global variables of the programs, so that none are exchanged for it. */
+/* The process (NULL: the calling one) uses none of the programs' global variables: they need not be exchanged for it. */
 void world_plain(struct world_proc *p);
 void world_kill(struct world_proc *p);                /* As SIGKILL does */
 void world_signal(struct world_proc *p, int signo);   /* A signal that the program handles, or that ends it */

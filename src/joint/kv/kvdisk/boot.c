@@ -319,10 +319,12 @@ static bool boot_on_header(void *user, const struct record *r)
 		return false;
 	if (r->struck || r->store != b->d->store)
 		return true;
-	if (cgn_ok(entry_get(b->d, &r->entry.key, &was, names)) && was.seq >= r->seq)
-		return true;
-	if (!cgn_ok(entry_put(b->d, r, NULL)))
+	bool had = cgn_ok(entry_get(b->d, &r->entry.key, &was, names)), older = had && was.seq >= r->seq;
+	if (!older && !cgn_ok(entry_put(b->d, r, NULL)))
 		b->bad_files = true;
+	/* A record that was replaced, but not struck: a later rebuild must not find it when the newer one is gone. */
+	else if (had && was.entry.place != r->entry.place)
+		log_unwrite(b->d, older ? r->entry.place : was.entry.place);
 	return true;
 }
 

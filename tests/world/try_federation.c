@@ -53,10 +53,11 @@ static struct plan {
 	bool wrong_clock, jumped; /* A clock of the cluster's machines is or was wrong */
 	bool revokes, burst;
 	bool batch;
-	bool only_api;  /* Requests may leave for the hosted API alone */
-	bool peerless;  /* The configuration lacks the peers */
-	bool disturbed; /* The hook's answers may have come too late */
-	bool empty;     /* No node of a runs until the faults are over: all requests have to leave */
+	bool router_died; /* What was on its way there may be lost */
+	bool only_api;    /* Requests may leave for the hosted API alone */
+	bool peerless;    /* The configuration lacks the peers */
+	bool disturbed;   /* The hook's answers may have come too late */
+	bool empty;       /* No node of a runs until the faults are over: all requests have to leave */
 	unsigned rooms;
 	unsigned faults;
 } plan;
@@ -223,6 +224,7 @@ static void program_supervise(void *arg)
 		if (!p->wanted || over || (p->proc != NULL && world_alive(p->proc)))
 			continue;
 		p->ends++;
+		plan.router_died |= p->main == cgn_router_main;
 		world_sleep(world_draw(2 * WORLD_SEC));
 		if (p->wanted && !over)
 			p->proc = world_start(p->host, p->name, p->main, p->argv);
@@ -410,8 +412,8 @@ static void hook_check(const struct fed_request *r)
 	bool passes = r->allowed > 0 || (plan.allow && (r->failed > 0 || r->refused == 0 || plan.disturbed));
 	if (!passes && was_reached(r))
 		request_broken(r, "a request that the hook did not allow reached an engine");
-	if (r->refused > 0 && r->allowed + r->failed == 0 && r->told.status != 0 && r->told.status != 403 &&
-		r->told.status != 401 && r->told.status != 503)
+	if (!passes && r->refused > 0 && r->allowed + r->failed == 0 && r->told.status != 0 &&
+		r->told.status != 403 && r->told.status != 401 && r->told.status != 503)
 		request_broken(r, "a request that the hook refused has another answer");
 }
 
@@ -453,8 +455,16 @@ static void answer_check(const struct fed_request *r)
 		request_broken(r, "a request got no answer");
 	if (!is_known)
 		request_broken(r, "an answer with an unknown status");
-	if (r->told.left || r->told.status == 0)
+	if (r->told.left)
 		return;
+	if (r->told.status == 0 && !plan.router_died)
+		request_broken(r, "a request was lost");
+	if (r->told.status == 0)
+		return;
+	if (r->told.status == 200 && r->stream && !r->told.whole && !plan.router_died)
+		request_broken(r, "a stream was cut without its protocol's error");
+	if (r->told.status == 200 && r->told.whole && !r->text.done && !r->text.error && !lied)
+		request_broken(r, "an answer ended without its end and without an error");
 	if (r->text.strange && !lied)
 		request_broken(r, "an answer that JSON readers refuse");
 	if (r->told.status != 200 && !r->text.error)
@@ -582,6 +592,7 @@ static void fault_kill(void)
 	struct program *p = program_draw();
 	if (p->proc == NULL)
 		return;
+	plan.router_died |= p->main == cgn_router_main;
 	world_tell("fault: %s on %s dies", p->name, world_host_address(p->host));
 	if (world_chance(2))
 		world_kill(p->proc);
@@ -663,7 +674,7 @@ static void fault_reload(void)
 /* The peers are removed from the configuration, and the router starts again while requests are there. */
 static void fault_peerless(void)
 {
-	plan.peerless = true;
+	plan.peerless = plan.router_died = true;
 	router_put(&sides[0]);
 	world_tell("fault: a has no peers");
 	program_hangup(&sides[0].router);

@@ -22,6 +22,7 @@ extern int cgn_sim_main(int argc, char **argv);
 #define PATIENCE    (150 * WORLD_SEC)
 #define HEALED      (90 * WORLD_SEC) /* After the last fault */
 #define ISSUER      "https://idp:8700"
+#define REVOKED     (25 * WORLD_SEC) /* After this time a revoked node has left */
 #define ENGINE_PORT 8000
 #define REF_PORT    8009
 
@@ -41,6 +42,7 @@ struct side {
 	struct certs certs;
 	struct program router, agents[NODES], engines[NODES];
 	int decode_ms;
+	unsigned leaves[1 + NODES]; /* Certificates that were made for each */
 };
 static struct side sides[2] = {{.letter = 'a'}, {.letter = 'b'}};
 static struct world_host *ref, *apis, *hooks, *idps;
@@ -53,7 +55,7 @@ static struct plan {
 	bool wrong_clock, jumped; /* A clock of the cluster's machines is or was wrong */
 	bool revokes, burst;
 	bool batch;
-	bool router_died; /* What was on its way there may be lost */
+	bool router_died; /* Requests that a router had may be lost */
 	bool only_api;    /* Requests may leave for the hosted API alone */
 	bool peerless;    /* The configuration lacks the peers */
 	bool disturbed;   /* The hook's answers may have come too late */
@@ -173,6 +175,7 @@ static void agent_put(struct side *s, unsigned i)
 
 static void leaf_put(struct side *s, unsigned host, int64_t seconds)
 {
+	s->leaves[host]++;
 	int64_t now = (int64_t)(world_now() / WORLD_SEC) + 1798761600;
 	certs_leaf(&s->certs, s->hosts[host], s->names[host], "/pki", host == 0 ? "router" : "agent",
 		host == 0 ? "router" : "agent", now - DAY_S, now + seconds);
@@ -621,6 +624,34 @@ static void crl_spread(struct side *s)
 		certs_crl_put(&s->certs, s->hosts[i], "/pki");
 }
 
+/* Return true if the router takes the node for ready; false too where its admin port does not answer. */
+static bool node_is_ready(const struct side *s, const char *name)
+{
+	struct told told;
+	struct json_val all, list, node, id, state;
+	struct cgn_err err;
+	bool ready = false;
+	ask_from(s->hosts[0],
+		&(struct ask){.host = "127.0.0.1",
+			.port = 9091,
+			.method = "GET",
+			.path = "/nodes",
+			.patience = 20 * WORLD_SEC},
+		&told);
+	if (told.status == 200 && cgn_ok(json_parse(cgn_buf_view(&told.body), &all, NULL, &err)) &&
+		json_get(all, "nodes", &list)) {
+		struct json_iter it = json_iter_of(list);
+		while (json_next_elem(&it, &node))
+			ready |= json_get(node, "id", &id) && json_get(node, "state", &state) &&
+				id.raw.n == strlen(name) + 2 &&
+				memcmp(id.raw.p + 1, name, strlen(name)) == 0 &&
+				cgn_str_is(state.raw, "\"ready\"");
+		world_tell("nodes: %s is %s", name, ready ? "ready" : "away");
+	}
+	told_fini(&told);
+	return ready;
+}
+
 static void fault_revoke(void)
 {
 	struct side *s = &sides[world_draw(2)];
@@ -631,7 +662,11 @@ static void fault_revoke(void)
 	world_tell("fault: the certificate of %s is revoked", s->names[1 + i]);
 	certs_revoke(&s->certs, s->hosts[1 + i], "/pki", "agent");
 	crl_spread(s);
-	world_sleep(5 * WORLD_SEC + time_draw());
+	unsigned leaves = s->leaves[1 + i];
+	world_sleep(REVOKED + time_draw());
+	if (!plan.jumped && s->leaves[1 + i] == leaves && node_is_ready(s, s->names[1 + i]))
+		world_fail("the certificate of %s is revoked, and the router takes the node for ready",
+			s->names[1 + i]);
 	leaf_put(s, 1 + i, 20 * DAY_S);
 	program_hangup(&s->agents[i]);
 }

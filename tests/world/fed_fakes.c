@@ -6,7 +6,8 @@
 #include "base/json/json.h"
 #include "fed_priv.h"
 
-#define USAGE_LIE UINT64_C(1000000000000)
+#define USAGE_LIE      UINT64_C(1000000000000) /* Tokens; readers refuse the number */
+#define USAGE_BELIEVED UINT64_C(200000000)     /* Below their bound */
 
 bool fed_calm, fed_clear_hook;
 struct fed_api_book fed_book;
@@ -187,7 +188,8 @@ static bool api_serve(struct fake_talk *t, const struct fake_question *q, void *
 	world_sleep(world_draw(300 * WORLD_MS));
 	if (way == API_USAGE) {
 		book_add(r, 40 + q->body.n, 2 * (r->tokens + r->expected.n) + 64, false);
-		return r->stream ? stream_serve(t, r, way, USAGE_LIE) : document_serve(t, r, way, USAGE_LIE);
+		uint64_t lie = world_chance(2) ? USAGE_LIE : USAGE_BELIEVED;
+		return r->stream ? stream_serve(t, r, way, lie) : document_serve(t, r, way, lie);
 	}
 	book_add(r, 40 + q->body.n, r->tokens + 8, way == API_RIGHT);
 	return way == API_RIGHT

@@ -18,7 +18,13 @@ struct etcd_watch {
 	size_t n;
 	struct cgn_buf from; /* First key of the next page. */
 	uint64_t cluster_id;
-	struct etcd_op *op; /* A page, or a probe that runs beside the stream. */
+	/* The last put that was seen, and the one that is asked for: an etcd with another history lacks it. */
+	struct cgn_buf witness; /* The put's key. */
+	struct etcd_put {
+		int64_t revision, lease; /* A revision of 0: no put was seen. */
+	} put, asked;
+	bool listed, fresh; /* The next stream, and the present one, follows a list at once. */
+	struct etcd_op *op; /* A page, or a read that runs beside the stream. */
 	struct grpc_call *call;
 	size_t endpoint; /* The stream's endpoint. */
 	struct listwatch follow;
@@ -33,6 +39,15 @@ static void watch_stop(void *source)
 
 /* ---- list: the whole prefix, page by page at one revision ---- */
 
+static void witness_set(struct etcd_watch *w, const struct etcd_kv *kv)
+{
+	if (kv->mod_revision < w->put.revision) /* A list is in the order of keys. */
+		return;
+	w->witness.n = 0;
+	cgn_buf_str(&w->witness, kv->key);
+	w->put = (struct etcd_put){w->witness.bad ? 0 : kv->mod_revision, kv->lease};
+}
+
 static void page_done(void *user, const struct etcd_result *r)
 {
 	struct etcd_watch *w = user;
@@ -46,13 +61,16 @@ static void page_done(void *user, const struct etcd_result *r)
 	if (w->follow.revision == 0) /* The first page. */
 		w->cluster_id = r->cluster_id;
 	listwatch_page(&w->follow, r->revision);
-	for (size_t i = 0; i < r->n_kvs; i++)
+	for (size_t i = 0; i < r->n_kvs; i++) {
 		w->ops->on_put(w->user, &r->kvs[i]);
+		witness_set(w, &r->kvs[i]);
+	}
 	if (r->n_kvs > 0) {
 		w->from.n = 0;
 		cgn_buf_str(&w->from, r->kvs[r->n_kvs - 1].key);
 		cgn_buf_char(&w->from, '\0'); /* The first key after the last one read. */
 	}
+	w->listed = true;
 	listwatch_page_end(&w->follow, r->more && r->n_kvs > 0);
 }
 
@@ -62,6 +80,7 @@ static void page_read(void *source, int64_t revision)
 	const struct cgn_err err = {.code = CGN_NO_MEMORY, .msg = "no memory for a key of etcd"};
 	if (revision == 0) {
 		w->from.n = 0;
+		w->put.revision = 0;
 		cgn_buf_add(&w->from, w->prefix, w->n);
 	}
 	const struct etcd_range range = {
@@ -76,6 +95,89 @@ static void page_read(void *source, int64_t revision)
 		w->op = etcd_get(w->e, &range, page_done, w);
 }
 
+/* ---- probe: a member that lost its cluster opens streams, and keeps them open and silent; a linearized read on it
+ * fails ---- */
+
+/* Fail the stream if other calls left its endpoint, because that one failed them. */
+static bool endpoint_check(struct etcd_watch *w)
+{
+	struct cgn_err err;
+	if (w->endpoint == w->e->current)
+		return true;
+	(void)CGN_FAIL_AS(&err, CGN_UNAVAILABLE, "the etcd endpoint of the watch failed other calls");
+	listwatch_failed(&w->follow, &err);
+	return false;
+}
+
+static void probe_done(void *user, const struct etcd_result *r)
+{
+	struct etcd_watch *w = user;
+	CGN_LIVE(w, ETCD_WATCH_TAG);
+	w->op = NULL;
+	if (r->err->code != CGN_FINE) {
+		listwatch_failed(&w->follow, r->err);
+		return;
+	}
+	if (endpoint_check(w)) /* An answer of another member proves nothing. */
+		listwatch_probed(&w->follow);
+}
+
+static void stream_probe(void *source)
+{
+	struct etcd_watch *w = source;
+	const struct etcd_range range = {.key = {w->prefix, w->n}, .limit = 1};
+	/* The read that confirms the opening may still be under way. */
+	if (w->op == NULL && endpoint_check(w))
+		w->op = etcd_get(w->e, &range, probe_done, w);
+}
+
+/* ---- history: etcd may have lost its data, or been restored, and count beyond our revision already ---- */
+
+static const struct cgn_err foreign = {.code = CGN_UNAVAILABLE,
+	.msg = "etcd has another history than was seen: reading everything again"};
+
+static bool history_is_ours(const struct etcd_watch *w, const struct etcd_result *r)
+{
+	return w->fresh ||
+		(r->n_kvs == 1 && r->kvs[0].mod_revision == w->asked.revision &&
+			r->kvs[0].lease == w->asked.lease);
+}
+
+static void confirm_done(void *user, const struct etcd_result *r)
+{
+	struct etcd_watch *w = user;
+	CGN_LIVE(w, ETCD_WATCH_TAG);
+	w->op = NULL;
+	if (r->err->code == CGN_TOO_LARGE) { /* The put was compacted. */
+		listwatch_compacted(&w->follow);
+	} else if (r->err->code != CGN_FINE) {
+		listwatch_failed(&w->follow, r->err);
+	} else if (!history_is_ours(w, r)) {
+		listwatch_foreign(&w->follow, &foreign);
+	} else if (endpoint_check(w)) {
+		listwatch_opened(&w->follow);
+		listwatch_probed(&w->follow);
+		grpc_resume(w->call);
+	}
+}
+
+/* The server has opened the stream. It counts as open when a linearized read was answered, which also says whether
+ * the changes before our revision are still those that were seen. Changes wait for that: those of another history
+ * must not be taken for ours. */
+static void stream_confirm(struct etcd_watch *w)
+{
+	const struct etcd_range any = {.key = {w->prefix, w->n}, .limit = 1},
+				ours = {.key = cgn_buf_view(&w->witness), .revision = w->put.revision};
+	grpc_pause(w->call);
+	etcd_op_drop(&w->op); /* A probe, because the server was slow to open the stream. */
+	w->asked = w->put;
+	/* Only a put at our revision proves it. After a deletion, or changes of other keys, everything is read again. */
+	if (!w->fresh && w->put.revision != w->follow.revision)
+		listwatch_compacted(&w->follow);
+	else
+		w->op = etcd_get(w->e, w->fresh ? &any : &ours, confirm_done, w);
+}
+
 /* ---- watch: the stream of changes ---- */
 
 static void on_event(struct etcd_watch *w, const Etcdserverpb__Event *event)
@@ -87,8 +189,10 @@ static void on_event(struct etcd_watch *w, const Etcdserverpb__Event *event)
 		{(const char *)m->value.data, m->value.len}, m->mod_revision, m->lease};
 	if (event->type == ETCDSERVERPB__EVENT__EVENT_TYPE__DELETE)
 		w->ops->on_delete(w->user, &kv);
-	else
+	else {
 		w->ops->on_put(w->user, &kv);
+		witness_set(w, &kv);
+	}
 	listwatch_seen(&w->follow, kv.mod_revision);
 }
 
@@ -112,8 +216,6 @@ static void on_canceled(struct etcd_watch *w, const Etcdserverpb__WatchResponse 
 
 static void on_response(struct etcd_watch *w, const Etcdserverpb__WatchResponse *m)
 {
-	static const struct cgn_err foreign = {.code = CGN_UNAVAILABLE,
-		.msg = "etcd is at an older revision than was seen: reading everything again"};
 	if (m->canceled) {
 		on_canceled(w, m);
 		return;
@@ -123,13 +225,13 @@ static void on_response(struct etcd_watch *w, const Etcdserverpb__WatchResponse 
 			listwatch_foreign(&w->follow, &foreign);
 			return;
 		}
-		listwatch_opened(&w->follow);
+		stream_confirm(w);
+		return;
 	}
 	for (size_t i = 0; i < m->n_events; i++)
 		on_event(w, m->events[i]);
-	/* A progress notice: every change up to its revision was delivered. A "created" message does not say
-	 * so. */
-	if (!m->created && m->n_events == 0 && m->header != NULL)
+	/* A progress notice: every change up to its revision was delivered. */
+	if (m->n_events == 0 && m->header != NULL)
 		listwatch_seen(&w->follow, m->header->revision);
 }
 
@@ -175,37 +277,13 @@ static void create_send(struct etcd_watch *w, int64_t first_revision)
 	grpc_send(w->call, &(struct iovec){b.p, b.n}, 1);
 }
 
-/* A member that lost its cluster keeps its streams open and silent; a linearized read on it fails. */
-static void probe_done(void *user, const struct etcd_result *r)
-{
-	struct etcd_watch *w = user;
-	CGN_LIVE(w, ETCD_WATCH_TAG);
-	w->op = NULL;
-	if (r->err->code == CGN_FINE)
-		listwatch_probed(&w->follow);
-	else
-		listwatch_failed(&w->follow, r->err);
-}
-
-static void stream_probe(void *source)
-{
-	struct etcd_watch *w = source;
-	struct cgn_err err;
-	const struct etcd_range range = {.key = {w->prefix, w->n}, .limit = 1};
-	if (w->endpoint == w->e->current) {
-		w->op = etcd_get(w->e, &range, probe_done, w);
-		return;
-	}
-	/* Other calls left this endpoint because it failed. */
-	(void)CGN_FAIL_AS(&err, CGN_UNAVAILABLE, "the etcd endpoint of the watch failed other calls");
-	listwatch_failed(&w->follow, &err);
-}
-
 static void stream_open(void *source, int64_t revision)
 {
 	struct etcd_watch *w = source;
 	struct cgn_err err;
 	w->endpoint = w->e->current;
+	w->fresh = w->listed;
+	w->listed = false;
 	if (cgn_ok(grpc_call_start(w->e->channels[w->endpoint], "/etcdserverpb.Watch/Watch", 0, &stream_ops,
 		    w, &w->call, &err)))
 		create_send(w, revision + 1);
@@ -228,6 +306,7 @@ static void watch_release(struct etcd_watch **take)
 	if (w == NULL)
 		return;
 	cgn_buf_fini(&w->from);
+	cgn_buf_fini(&w->witness);
 	free(w->prefix);
 	free(w->end);
 	w->tag = 0;

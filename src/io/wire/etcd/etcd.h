@@ -98,7 +98,10 @@ struct etcd_lease *etcd_lease_open(struct etcd *e, cgn_nsec ttl, const struct et
 /* Report that another call was answered with "no such lease": a new lease is granted. */
 void etcd_lease_lost(struct etcd_lease *l);
 int64_t etcd_lease_id(const struct etcd_lease *l); /* 0: there is no lease now. */
-void etcd_lease_close(struct etcd_lease **take);   /* Stop renewing; revoke with etcd_revoke. */
+/* Return when the last call was sent that granted or renewed the lease, by cgn_loop_now: etcd counts the time to
+ * live from then or later, however late its answer was. */
+cgn_nsec etcd_lease_held_from(const struct etcd_lease *l);
+void etcd_lease_close(struct etcd_lease **take); /* Stop renewing; revoke with etcd_revoke. */
 
 /* ---- a watched prefix ---- */
 struct etcd_watch;

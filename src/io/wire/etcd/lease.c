@@ -14,6 +14,7 @@ struct etcd_lease {
 	cgn_nsec ttl;
 	int64_t id; /* 0: no lease. */
 	struct etcd_op *op;
+	cgn_nsec sent_at, held_from; /* When the call under way, and the last that etcd took, was sent. */
 	struct cgn_timer timer;
 	struct cgn_backoff backoff;
 };
@@ -28,6 +29,7 @@ static void lease_trouble(struct etcd_lease *l, const struct cgn_err *why)
 
 static void lease_held(struct etcd_lease *l)
 {
+	l->held_from = l->sent_at;
 	cgn_backoff_reset(&l->backoff);
 	cgn_timer_set(&l->timer, l->ttl / 3);
 }
@@ -67,6 +69,7 @@ static void on_keepalive(void *user, const struct etcd_result *r)
 static void lease_go(struct etcd_lease *l)
 {
 	int64_t seconds = (int64_t)((l->ttl + CGN_SEC - 1) / CGN_SEC);
+	l->sent_at = cgn_loop_now(l->e->loop);
 	l->op = l->id == 0 ? etcd_grant(l->e, seconds, on_grant, l)
 			   : etcd_keepalive(l->e, l->id, on_keepalive, l);
 }
@@ -101,6 +104,12 @@ void etcd_lease_lost(struct etcd_lease *l)
 	etcd_op_drop(&l->op);
 	l->id = 0;
 	cgn_timer_set(&l->timer, cgn_backoff_next(&l->backoff));
+}
+
+cgn_nsec etcd_lease_held_from(const struct etcd_lease *l)
+{
+	CGN_LIVE(l, ETCD_LEASE_TAG);
+	return l->held_from;
 }
 
 int64_t etcd_lease_id(const struct etcd_lease *l)

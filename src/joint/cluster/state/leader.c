@@ -19,7 +19,7 @@ struct state_leader {
 	char key[160];
 	cgn_nsec ttl;
 	bool mine;
-	cgn_nsec renewed_at; /* When etcd last said that the lease stands. */
+	cgn_nsec renewed_at; /* When the last renewal was sent that etcd took. */
 	struct kube_place place;
 	struct k8s_lease *kube; /* NULL: the state is not in Kubernetes. */
 };
@@ -47,7 +47,7 @@ static void on_leader_put(void *user, const struct etcd_result *r)
 static void leader_claim(struct state_leader *l)
 {
 	int64_t lease = etcd_lease_id(l->lease);
-	l->renewed_at = cgn_loop_now(l->loop);
+	l->renewed_at = etcd_lease_held_from(l->lease);
 	if (l->op == NULL && lease != 0)
 		l->op = etcd_put_if(l->etcd, cgn_str_of(l->key), 0, cgn_str_of(l->id), lease, on_leader_put,
 			l);

@@ -527,6 +527,17 @@ static void signals_reach_the_loop(void **state)
 	cgn_loop_free(&l);
 }
 
+static void a_closing_loop_drops_signals(void **state)
+{
+	(void)state;
+	struct cgn_loop *l = loop_new();
+	signal_seen = 0;
+	assert_true(cgn_ok(cgn_loop_signal(l, SIGUSR1, on_signal, l, NULL)));
+	assert_int_equal(raise(SIGUSR1), 0);
+	cgn_loop_close(&l);
+	assert_int_equal(signal_seen, 0);
+}
+
 static void clock_and_randomness(void **state)
 {
 	(void)state;
@@ -565,6 +576,7 @@ int main(void)
 		cmocka_unit_test(work_runs_elsewhere_and_comes_home),
 		cmocka_unit_test(writes_run_one_after_the_other),
 		cmocka_unit_test(signals_reach_the_loop),
+		cmocka_unit_test(a_closing_loop_drops_signals),
 		cmocka_unit_test(clock_and_randomness),
 	};
 	int failed = cmocka_run_group_tests_name("asleep", tests, NULL, NULL);

@@ -384,12 +384,20 @@ static void close_handles(struct cgn_loop *l)
 	uv_close((uv_handle_t *)&l->wake, NULL);
 }
 
+/* The owner ends: a signal that comes now finds nothing to call. The handles swallow it until they are closed. */
+static void signals_mute(struct cgn_loop *l)
+{
+	for (struct loop_signal *s = l->signals; s != NULL; s = s->next)
+		s->fn = NULL;
+}
+
 void cgn_loop_free(struct cgn_loop **take)
 {
 	struct cgn_loop *l = CGN_TAKE_LIVE(take, LOOP_TAG);
 	if (l == NULL)
 		return;
 	CGN_MUST(!l->threaded);
+	signals_mute(l);
 	do { /* Messages, jobs and hooks release their memory when they run. */
 		run_hooks(&l->exits);
 		uv_run(&l->uv, l->jobs > 0 ? UV_RUN_ONCE : UV_RUN_NOWAIT);
@@ -413,6 +421,7 @@ void cgn_loop_close(struct cgn_loop **take)
 {
 	if (*take == NULL)
 		return;
+	signals_mute(*take);
 	cgn_loop_stop(*take);
 	cgn_loop_run(*take);
 	cgn_loop_free(take);
@@ -502,7 +511,8 @@ void cgn_loop_write(struct cgn_loop *l, void (*work)(void *arg), void (*done)(vo
 static void on_signal(uv_signal_t *h, int signo)
 {
 	struct loop_signal *s = h->data;
-	s->fn(s->arg, signo);
+	if (s->fn != NULL)
+		s->fn(s->arg, signo);
 }
 
 CGN_RC cgn_loop_signal(struct cgn_loop *l, int signo, void (*fn)(void *arg, int signo), void *arg,

@@ -13,10 +13,12 @@
 
 #include "base/core/err.h"
 #include "scenario.h"
+#include "scenarios.h"
 
 static const char usage[] =
-	"usage: scripts/simulate [--seed N] [--count N] [--minutes M] [--jobs N] [--twice] [--only FAULT,...]\n"
+	"usage: scripts/simulate [--world NAME] [--seed N] [--count N] [--minutes M] [--jobs N] [--twice] [--only FAULT,...]\n"
 	"                        [--set KNOB=N]... [--replay N [--log]] [--knobs]\n\n"
+	"  --world NAME   what is simulated, see --worlds [cluster]\n"
 	"  --seed N       the first seed [1]\n"
 	"  --count N      how many seeds [100]\n"
 	"  --minutes M    as many seeds as M minutes allow\n"
@@ -28,21 +30,39 @@ static const char usage[] =
 	"  --log          with the programs' logs\n"
 	"  --all          go on behind a fault; at the end a line for each kind of fault\n"
 	"  --no-shrink    print the first fault as it is\n"
-	"  --knobs        what a seed decides\n\n"
+	"  --knobs        what a seed decides of a cluster\n"
+	"  --worlds       what can be simulated\n\n"
 	"examples:\n"
 	"  scripts/simulate --count 1000\n"
 	"  scripts/simulate --minutes 10 --only kill_engine,cut\n"
 	"  scripts/simulate --replay 4711 --log --set nodes=2\n";
 
+struct scenario;
 static struct {
+	const struct scenario *world;
 	uint64_t seed, count, minutes;
 	long jobs;
 	bool twice, log, shrink, replays, all;
 } opt = {.seed = 1, .count = 100, .shrink = true};
 
+/* ---- worlds ---- */
+
+struct scenario {
+	const char *name;
+	void (*run)(void *arg);
+	const char *meaning;
+};
+static const struct scenario scenarios[] = {
+	{"cluster", scenario_cluster, "a router, its nodes and clients, by the knobs"},
+	{"store", scenario_store, "a block store: kills, power cuts, disks that fail"},
+	{"members", scenario_members, "routers and agents that meet in etcd"},
+	{"shared", scenario_shared, "routers that share limits through Redis"},
+	{"federation", scenario_federation, "two clusters, TLS, hooks, identity"},
+};
+
 /* ---- a seed ---- */
 
-static void scenario_run(void *arg)
+void scenario_cluster(void *arg)
 {
 	(void)arg;
 	cluster_start();
@@ -59,7 +79,7 @@ static _Noreturn void seed_run(uint64_t seed)
 	world_tells = opt.replays;
 	world_logs = opt.log;
 	world_begin(seed);
-	world_run(scenario_run, NULL);
+	world_run(opt.world->run, NULL);
 	printf("ok %llu hash %016llx steps %llu ms %llu requests %llu answered %llu refused %llu left %llu broken %llu lost %llu\n",
 		(unsigned long long)seed, (unsigned long long)world_hash(), (unsigned long long)world_steps(),
 		(unsigned long long)(world_now() / WORLD_MS), (unsigned long long)cluster.sent,
@@ -165,17 +185,21 @@ static void plan_shrink(uint64_t seed, const char *fault)
 static void story_tell(uint64_t seed, const char *fault)
 {
 	printf("\nseed %llu: %s", (unsigned long long)seed, fault);
-	if (opt.shrink) {
+	bool knobs = opt.world == &scenarios[0];
+	if (opt.shrink && knobs) {
 		printf("shrinking ...\n");
 		fflush(stdout);
 		plan_shrink(seed, fault);
 	} else {
 		plan_draw(seed);
 	}
-	printf("\nThe run:\n");
-	plan_print();
-	printf("\nTo repeat it:\n  scripts/simulate --replay %llu", (unsigned long long)seed);
-	for (enum knob k = 0; k < KNOB_COUNT; k++)
+	if (knobs) {
+		printf("\nThe run:\n");
+		plan_print();
+	}
+	printf("\nTo repeat it:\n  scripts/simulate --world %s --replay %llu", opt.world->name,
+		(unsigned long long)seed);
+	for (enum knob k = 0; knobs && k < KNOB_COUNT; k++)
 		if (plan.set[k])
 			printf(" --set %s=%llu", knob_name(k), (unsigned long long)plan.at[k]);
 	printf("\n\nThe story:\n");
@@ -344,6 +368,20 @@ static void print_knobs(void)
 		printf("  %-12s %s%s\n", knob_name(k), knob_meaning(k), is_fault(k) ? " (fault)" : "");
 }
 
+static void print_worlds(void)
+{
+	for (size_t i = 0; i < CGN_COUNT(scenarios); i++)
+		printf("  %-12s %s\n", scenarios[i].name, scenarios[i].meaning);
+}
+
+static const struct scenario *world_named(const char *name)
+{
+	for (size_t i = 0; i < CGN_COUNT(scenarios); i++)
+		if (strcmp(scenarios[i].name, name) == 0)
+			return &scenarios[i];
+	return NULL;
+}
+
 static void bad_usage(const char *what)
 {
 	fprintf(stderr, "simulate: %s\n\n%s", what, usage);
@@ -360,6 +398,10 @@ static void take_args(int argc, char **argv)
 			fputs(usage, stdout);
 			exit(0);
 		}
+		if (strcmp(a, "--worlds") == 0) {
+			print_worlds();
+			exit(0);
+		}
 		if (strcmp(a, "--knobs") == 0) {
 			print_knobs();
 			exit(0);
@@ -374,7 +416,10 @@ static void take_args(int argc, char **argv)
 			opt.all = true;
 		else if (strcmp(a, "--no-shrink") == 0)
 			opt.shrink = false;
-		else if (strcmp(a, "--seed") == 0)
+		else if (strcmp(a, "--world") == 0) {
+			if ((opt.world = world_named(v)) == NULL)
+				bad_usage("--world: no such world; see --worlds");
+		} else if (strcmp(a, "--seed") == 0)
 			opt.seed = strtoull(v, NULL, 10);
 		else if (strcmp(a, "--count") == 0)
 			opt.count = strtoull(v, NULL, 10);
@@ -397,6 +442,7 @@ static void take_args(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
+	opt.world = &scenarios[0];
 	take_args(argc, argv);
 	if (opt.replays)
 		seed_run(opt.seed);

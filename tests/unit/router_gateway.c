@@ -1219,7 +1219,7 @@ static void impossible_token_counts_are_not_believed(void **state)
 	cgn_loop_post(w->worker->loop, &q.post, on_question);
 	while (atomic_load(&q.answer) < 0)
 		turn_for(CGN_MSEC);
-	assert_in_range(atomic_load(&q.answer), 1, 100000);
+	assert_int_equal(atomic_load(&q.answer), 0); /* Nothing is learned from them */
 	world_close();
 }
 

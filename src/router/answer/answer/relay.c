@@ -455,11 +455,27 @@ static bool is_marked_done(const struct gw_req *r)
 	return false;
 }
 
+/* Send the rest of the blank line behind the end marker, in the stream's own line ends: without it a client drops the
+ * event. */
+static void marker_complete(struct gw_req *r)
+{
+	struct cgn_str tail = usage_tail_view(&r->answer.tail);
+	const struct cgn_str blank =
+		memmem(tail.p, tail.n, "\r\n", 2) != NULL ? CGN_STR("\r\n\r\n") : CGN_STR("\n\n");
+	size_t sent = 0;
+	while (sent < tail.n && strchr("\r\n", tail.p[tail.n - sent - 1]) != NULL)
+		sent++;
+	if (sent < blank.n)
+		bytes_send(r, (struct cgn_str){blank.p + sent, blank.n - sent});
+}
+
 enum gw_step gw_relay_cut(struct gw_req *r, const char *why)
 {
 	CGN_MUST(r->answer.head_sent);
-	if (is_marked_done(r))
+	if (is_marked_done(r)) {
+		marker_complete(r);
 		return gw_relay_end(r);
+	}
 	cgn_log_limited(WARN, "gateway.stream_cut", F_STRN("id", r->client.id),
 		F_STR("node", r->attempt.call.node_id), F_STR("why", why),
 		F_U64("bytes", r->answer.bytes_out));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* try_members: several routers and agents that meet in etcd, while all of them fail. What must hold:
+/* members: several routers and agents that meet in etcd, while all of them fail. What must hold:
  *   - after the last fault every router knows exactly the nodes that are registered, within CONVERGE;
  *   - a router that hears etcd sends nothing to a node that has been gone from etcd for longer than NOTICE;
  *   - while a router cannot hear etcd, a model that it does not know is a 503 and no 404;
@@ -12,7 +12,8 @@
 #include "cognitora/v1/control.pb-c.h"
 #include "io/os/loop/loop.h"
 #include "io/wire/grpc/grpc.h"
-#include "try.h"
+#include "parts.h"
+#include "scenarios.h"
 
 #define ROUTERS 3
 #define AGENTS  3
@@ -26,7 +27,7 @@ static struct {
 	struct model_etcd *etcd;
 	struct world_host *etcd_hosts[ETCD_MEMBERS];
 	size_t n_etcd, n_routers;
-	struct try_part *routers[ROUTERS], *agents[AGENTS], *engines[AGENTS];
+	struct kept_part *routers[ROUTERS], *agents[AGENTS], *engines[AGENTS];
 	uint64_t heard_since
 		[ROUTERS]; /* Since when nothing is between the router and an etcd that works; 0: something is */
 	uint64_t deaf_since[ROUTERS]; /* Since when the router can hear no member; 0: it can hear one */
@@ -65,15 +66,15 @@ static void router_make(size_t i)
 	char name[24];
 	(void)snprintf(name, sizeof name, "router-%zu", i);
 	struct world_host *h = world_host_new(name);
-	try_file(h, "/etc/cgn.toml",
+	kept_file(h, "/etc/cgn.toml",
 		"[security]\ninsecure = true\n[router]\nlisten = \"0.0.0.0:8080\"\nlisten_grpc = \"0.0.0.0:9090\"\n"
 		"listen_admin = \"0.0.0.0:9091\"\nworker_threads = 2\n[cluster]\nstate_backend = \"etcd\"\n"
 		"state_dir = \"/var/lib/cgn\"\netcd_endpoints = [%s]\n"
 		"[router.autoscaler]\nenabled = true\nmode = \"shadow\"\n",
 		endpoints_text());
-	try_file(h, "/var/lib/cgn/.keep", "%s", "");
-	try_file(h, "/tmp/.keep", "%s", "");
-	t.routers[i] = try_part_new(h, name, cgn_router_main, argv);
+	kept_file(h, "/var/lib/cgn/.keep", "%s", "");
+	kept_file(h, "/tmp/.keep", "%s", "");
+	t.routers[i] = kept_new(h, name, cgn_router_main, argv);
 }
 
 static void agent_make(size_t i)
@@ -85,21 +86,21 @@ static void agent_make(size_t i)
 	char name[24];
 	(void)snprintf(name, sizeof name, "agent-%s", agent_name(i));
 	struct world_host *h = world_host_new(name);
-	try_file(h, "/etc/cgn.toml",
+	kept_file(h, "/etc/cgn.toml",
 		"[security]\ninsecure = true\n[agent]\nnode_id = \"%s\"\nlisten = \"0.0.0.0:7080\"\n"
 		"listen_admin = \"0.0.0.0:7081\"\nadvertise = \"%s:7080\"\n[cluster]\nstate_backend = \"etcd\"\n"
 		"etcd_endpoints = [%s]\n[engine]\nkind = \"sim\"\nurl = \"http://127.0.0.1:8000\"\n",
 		agent_name(i), world_host_address(h), endpoints_text());
-	try_file(h, "/tmp/.keep", "%s", "");
-	t.agents[i] = try_part_new(h, name, cgn_agent_main, argv);
-	t.engines[i] = try_part_new(h, "cgn-sim", cgn_sim_main, sim);
+	kept_file(h, "/tmp/.keep", "%s", "");
+	t.agents[i] = kept_new(h, name, cgn_agent_main, argv);
+	t.engines[i] = kept_new(h, "cgn-sim", cgn_sim_main, sim);
 }
 
 static void cluster_make(void)
 {
 	char name[24];
 	t.n_etcd = world_chance(2) ? 1 : 3;
-	t.n_routers = try_between(2, ROUTERS);
+	t.n_routers = kept_between(2, ROUTERS);
 	for (size_t i = 0; i < t.n_etcd; i++) {
 		(void)snprintf(name, sizeof name, "etcd-%zu", i);
 		t.etcd_hosts[i] = world_host_new(name);
@@ -113,18 +114,18 @@ static void cluster_make(void)
 	for (size_t i = 0; i < t.n_etcd; i++)
 		model_etcd_start(t.etcd, i);
 	for (size_t i = 0; i < AGENTS; i++) {
-		try_start(t.engines[i]);
-		try_start(t.agents[i]);
+		kept_start(t.engines[i]);
+		kept_start(t.agents[i]);
 	}
 	for (size_t i = 0; i < t.n_routers; i++)
-		try_start(t.routers[i]);
+		kept_start(t.routers[i]);
 }
 
 /* ---- hearing: call before and after each fault ---- */
 
 static bool is_heard(size_t router)
 {
-	if (!try_runs(t.routers[router]) || t.routers[router]->paused || !model_etcd_works(t.etcd))
+	if (!kept_runs(t.routers[router]) || t.routers[router]->paused || !model_etcd_works(t.etcd))
 		return false;
 	for (size_t i = 0; i < t.n_etcd; i++)
 		if (t.cuts[router][i] > 0 || !model_etcd_healthy(t.etcd, i))
@@ -199,7 +200,7 @@ static void check_unknown(const struct question *q, const struct http_got *got)
 {
 	if (q->deaf_since == 0 || t.deaf_since[q->router] != q->deaf_since || t.routers[q->router]->paused)
 		return;
-	const struct try_part *p = t.routers[q->router];
+	const struct kept_part *p = t.routers[q->router];
 	uint64_t since = q->deaf_since > p->since ? q->deaf_since : p->since;
 	if (q->asked > since + NOTICE || p->started > q->deaf_since)
 		world_fail("router %zu says 404 for model %s while it cannot hear etcd for %.1f s: %s",
@@ -214,7 +215,7 @@ static int question_ask(struct question *q)
 	question_begin(q);
 	(void)snprintf(body, sizeof body, "{\"model\":\"%s\",\"prompt\":\"hello %llu\",\"max_tokens\":4}",
 		q->model, (unsigned long long)world_draw(1000));
-	int status = try_ask(t.routers[q->router], 8080, "POST", "/v1/completions", body, &got);
+	int status = kept_ask(t.routers[q->router], 8080, "POST", "/v1/completions", body, &got);
 	hearing_note();
 	if (status == 200)
 		check_node(q, http_header(&got, "x-cgn-node"));
@@ -235,7 +236,7 @@ static void client_run(void *arg)
 		struct question q = {.router = world_draw(t.n_routers),
 			.model = models[world_draw(CGN_COUNT(models))]};
 		(void)question_ask(&q);
-		world_sleep(try_between(20 * WORLD_MS, 3 * WORLD_SEC));
+		world_sleep(kept_between(20 * WORLD_MS, 3 * WORLD_SEC));
 	}
 	t.clients--;
 }
@@ -254,7 +255,7 @@ static bool document_says(const char *at, const char *name, const char *value)
 static bool leads_now(size_t router)
 {
 	struct http_got got;
-	bool leads = try_ask(t.routers[router], 9091, "GET", "/autoscaler", "", &got) == 200 &&
+	bool leads = kept_ask(t.routers[router], 9091, "GET", "/autoscaler", "", &got) == 200 &&
 		document_says(got.body.p, "leads", "true");
 	http_got_fini(&got);
 	return leads;
@@ -271,7 +272,7 @@ static void leader_run(void *arg)
 		bool lost = t.lost_at != 0 && world_now() - t.lost_at < 60 * WORLD_SEC;
 		if (both && !lost && world_now() - began < 2 * WORLD_SEC)
 			world_fail("routers %zu and %zu lead at once", a, b);
-		world_sleep(try_between(10 * WORLD_MS, 1500 * WORLD_MS));
+		world_sleep(kept_between(10 * WORLD_MS, 1500 * WORLD_MS));
 	}
 	t.clients--;
 }
@@ -280,45 +281,45 @@ static void leader_run(void *arg)
 
 static uint64_t some_time(void)
 {
-	return world_chance(3) ? try_between(20 * WORLD_SEC, 150 * WORLD_SEC)
-			       : try_between(10 * WORLD_MS, 20 * WORLD_SEC);
+	return world_chance(3) ? kept_between(20 * WORLD_SEC, 150 * WORLD_SEC)
+			       : kept_between(10 * WORLD_MS, 20 * WORLD_SEC);
 }
 
-static void part_start(void *arg, size_t n)
+static void part_again(void *arg, size_t n)
 {
 	(void)n;
-	try_start(arg);
+	kept_start(arg);
 	hearing_note();
 }
 
-static void part_continue(void *arg, size_t n)
+static void kept_continue(void *arg, size_t n)
 {
 	(void)n;
-	try_pause(arg, false);
+	kept_pause(arg, false);
 	hearing_note();
 }
 
-static void fault_part(struct try_part *p)
+static void fault_part(struct kept_part *p)
 {
 	if (!p->wanted || p->paused)
 		return;
 	switch (world_draw(3)) {
 	case 0:
-		try_kill(p);
-		try_later(some_time(), part_start, p, 0);
+		kept_kill(p);
+		kept_later(some_time(), part_again, p, 0);
 		break;
 	case 1:
-		try_end(p);
-		try_later(some_time(), part_start, p, 0);
+		kept_end(p);
+		kept_later(some_time(), part_again, p, 0);
 		break;
 	default:
-		try_pause(p, true);
-		try_later(some_time(), part_continue, p, 0);
+		kept_pause(p, true);
+		kept_later(some_time(), kept_continue, p, 0);
 		break;
 	}
 }
 
-static struct try_part *some_agent(void)
+static struct kept_part *some_agent(void)
 {
 	return t.agents[world_draw(AGENTS)];
 }
@@ -338,7 +339,7 @@ static void router_cut(size_t router, size_t member, uint64_t time)
 	world_tell("router %zu and etcd %zu are cut for %.1f s", router, member, (double)time / 1e9);
 	world_cut(t.routers[router]->host, t.etcd_hosts[member], true);
 	t.cuts[router][member]++;
-	try_later(time, cut_end, NULL, router * ETCD_MEMBERS + member);
+	kept_later(time, cut_end, NULL, router * ETCD_MEMBERS + member);
 }
 
 /* Cut a router from one member or from all. */
@@ -353,26 +354,26 @@ static void fault_cut_router(void)
 
 static void agent_join(void *arg, size_t n)
 {
-	struct try_part *agent = arg;
+	struct kept_part *agent = arg;
 	world_cut(agent->host, n < ETCD_MEMBERS ? t.etcd_hosts[n] : t.routers[n - ETCD_MEMBERS]->host, false);
 }
 
 /* Cut an agent from all of etcd, or from a router. */
 static void fault_cut_agent(void)
 {
-	struct try_part *agent = some_agent();
+	struct kept_part *agent = some_agent();
 	size_t router = world_draw(2 * t.n_routers);
 	uint64_t time = some_time();
 	world_tell("%s is cut from %s %zu for %.1f s", agent->name, router < t.n_routers ? "router" : "etcd",
 		router, (double)time / 1e9);
 	if (router < t.n_routers) {
 		world_cut(agent->host, t.routers[router]->host, true);
-		try_later(time, agent_join, agent, ETCD_MEMBERS + router);
+		kept_later(time, agent_join, agent, ETCD_MEMBERS + router);
 		return;
 	}
 	for (size_t i = 0; i < t.n_etcd; i++) {
 		world_cut(agent->host, t.etcd_hosts[i], true);
-		try_later(time, agent_join, agent, i);
+		kept_later(time, agent_join, agent, i);
 	}
 }
 
@@ -403,20 +404,20 @@ static void fault_member(void)
 		break;
 	case 3:
 		model_etcd_slow(t.etcd, i,
-			world_chance(2) ? try_between(3 * WORLD_SEC, 4900 * WORLD_MS)
-					: try_between(WORLD_MS, 3 * WORLD_SEC));
+			world_chance(2) ? kept_between(3 * WORLD_SEC, 4900 * WORLD_MS)
+					: kept_between(WORLD_MS, 3 * WORLD_SEC));
 		break;
 	default:
 		model_etcd_end_watches(t.etcd, i);
 		return;
 	}
-	try_later(some_time(), etcd_heal, NULL, i);
+	kept_later(some_time(), etcd_heal, NULL, i);
 }
 
 /* Other users of this etcd write: its revision grows. */
 static void fault_others(void)
 {
-	for (uint64_t n = try_between(1, 60); n > 0; n--)
+	for (uint64_t n = kept_between(1, 60); n > 0; n--)
 		model_etcd_put(t.etcd, "/other/key", "x");
 }
 
@@ -453,9 +454,9 @@ static void fault_etcd(void)
 		break;
 	}
 	for (size_t i = 0; i < t.n_etcd; i++)
-		try_later(some_time(), etcd_heal, NULL, i);
+		kept_later(some_time(), etcd_heal, NULL, i);
 	if (world_chance(2))
-		try_later(some_time(), others_later, NULL, 0);
+		kept_later(some_time(), others_later, NULL, 0);
 }
 
 static void fault_lease(void)
@@ -523,11 +524,11 @@ static void cordon_change(void)
 static void fault_reset(void)
 {
 	size_t router = world_draw(t.n_routers);
-	struct try_part *agent = some_agent();
+	struct kept_part *agent = some_agent();
 	cordon_change();
 	world_sleep(WORLD_SEC);
 	for (size_t i = 0; i < t.n_etcd; i++)
-		router_cut(router, i, try_between(20 * WORLD_SEC, 60 * WORLD_SEC));
+		router_cut(router, i, kept_between(20 * WORLD_SEC, 60 * WORLD_SEC));
 	for (size_t i = 0; i < t.n_etcd; i++)
 		model_etcd_kill(t.etcd, i);
 	if (world_chance(2))
@@ -536,19 +537,19 @@ static void fault_reset(void)
 		model_etcd_restore(t.etcd);
 	etcd_loses();
 	if (agent->wanted && !agent->paused) {
-		try_kill(agent);
-		try_later(try_between(WORLD_SEC, 150 * WORLD_SEC), part_start, agent, 0);
+		kept_kill(agent);
+		kept_later(kept_between(WORLD_SEC, 150 * WORLD_SEC), part_again, agent, 0);
 	}
 	for (size_t i = 0; i < t.n_etcd; i++)
 		etcd_heal(NULL, i);
-	try_later(try_between(WORLD_SEC, 20 * WORLD_SEC), others_later, NULL, 0);
+	kept_later(kept_between(WORLD_SEC, 20 * WORLD_SEC), others_later, NULL, 0);
 }
 
 static void fault_clock(void)
 {
 	struct world_host *h =
 		world_chance(2) ? some_agent()->host : t.routers[world_draw(t.n_routers)]->host;
-	world_wall_jump(h, (int64_t)try_between(0, 7200 * WORLD_SEC) - (int64_t)(3600 * WORLD_SEC));
+	world_wall_jump(h, (int64_t)kept_between(0, 7200 * WORLD_SEC) - (int64_t)(3600 * WORLD_SEC));
 }
 
 static void fault_one(void)
@@ -614,7 +615,7 @@ static const char *node_text(const struct http_got *got, const char *id)
 static void check_router(size_t i)
 {
 	struct http_got got;
-	if (try_ask(t.routers[i], 9091, "GET", "/nodes", "", &got) != 200)
+	if (kept_ask(t.routers[i], 9091, "GET", "/nodes", "", &got) != 200)
 		world_fail("router %zu does not tell its nodes", i);
 	if (!document_says(got.body.p, "state_connected", "true") ||
 		!document_says(got.body.p, "state_stale", "false"))
@@ -668,35 +669,35 @@ static void check_cordons(void)
 static void check_end(void)
 {
 	for (size_t i = 0; i < AGENTS; i++)
-		try_end(t.agents[i]);
+		kept_end(t.agents[i]);
 	world_sleep(5 * WORLD_SEC);
 	if (model_etcd_count(t.etcd, PREFIX "nodes/") != 0)
 		world_fail("nodes that left are still registered");
 	for (size_t i = 0; i < t.n_routers; i++)
-		try_end(t.routers[i]);
+		kept_end(t.routers[i]);
 }
 
-void try_members(void *arg)
+void scenario_members(void *arg)
 {
 	(void)arg;
 	cluster_make();
-	world_sleep(try_between(0, 10 * WORLD_SEC));
+	world_sleep(kept_between(0, 10 * WORLD_SEC));
 	for (t.clients = 0; t.clients < 3; t.clients++)
 		world_spawn(client_run, NULL);
 	t.clients++;
 	world_spawn(leader_run, NULL);
-	for (uint64_t n = try_between(1, 14); n > 0; n--) {
+	for (uint64_t n = kept_between(1, 14); n > 0; n--) {
 		fault_one();
-		world_sleep(try_between(0, world_chance(3) ? 40 * WORLD_SEC : 4 * WORLD_SEC));
-		try_watch_parts();
+		world_sleep(kept_between(0, world_chance(3) ? 40 * WORLD_SEC : 4 * WORLD_SEC));
+		kept_watch_parts();
 	}
-	try_settle();
+	kept_settle();
 	world_tell("no further fault");
 	world_sleep(CONVERGE);
 	t.over = true;
 	while (t.clients > 0)
 		world_sleep(100 * WORLD_MS);
-	try_watch_parts();
+	kept_watch_parts();
 	for (size_t i = 0; i < t.n_routers; i++)
 		check_router(i);
 	check_cordons();

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../world/world.h"
 #include "base/core/err.h"
-#include "world.h"
 
 #define OPS_MOST  56U /* The most commands of one key between two barriers */
 #define SEEN_SIZE 65536U

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* try_shared: several routers that share budgets and rates through Redis. What must hold:
+/* shared: several routers that share budgets and rates through Redis. What must hold:
  *   - a router answers no more requests than Redis granted it, and, for each time that Redis was away from it, the
  *     budget and the rate once more;
  *   - while Redis is there, the budget is charged with exactly what engines told, whatever ended or left meanwhile;
@@ -10,7 +10,8 @@
 #include <string.h>
 
 #include "model_redis.h"
-#include "try.h"
+#include "parts.h"
+#include "scenarios.h"
 
 #define ROUTERS 3
 #define AGENTS  2
@@ -28,7 +29,7 @@ static struct {
 	struct model_redis *redis;
 	struct world_host *host;
 	size_t n_routers;
-	struct try_part *routers[ROUTERS], *agents[AGENTS], *engines[AGENTS];
+	struct kept_part *routers[ROUTERS], *agents[AGENTS], *engines[AGENTS];
 	uint64_t limit, tokens_limit, burst; /* burst 0: there is no rate */
 	unsigned away[ROUTERS];              /* How often Redis was away from the router, at most */
 	unsigned answered[ROUTERS];
@@ -47,13 +48,13 @@ static void agent_make(size_t i)
 	char name[24];
 	(void)snprintf(name, sizeof name, "agent-%zu", i);
 	struct world_host *h = world_host_new(name);
-	try_file(h, "/etc/cgn.toml",
+	kept_file(h, "/etc/cgn.toml",
 		"[security]\ninsecure = true\n[agent]\nnode_id = \"n%zu\"\nlisten = \"0.0.0.0:7080\"\nlisten_admin = \"0.0.0.0:7081\"\n"
 		"advertise = \"%s:7080\"\n[cluster]\nstate_backend = \"static\"\nnodes = [\"%s:7080\"]\n[engine]\nkind = \"sim\"\nurl = \"http://127.0.0.1:8000\"\n",
 		i, world_host_address(h), world_host_address(h));
-	try_file(h, "/tmp/.keep", "%s", "");
-	t.agents[i] = try_part_new(h, name, cgn_agent_main, argv);
-	t.engines[i] = try_part_new(h, "cgn-sim", cgn_sim_main, sim);
+	kept_file(h, "/tmp/.keep", "%s", "");
+	t.agents[i] = kept_new(h, name, cgn_agent_main, argv);
+	t.engines[i] = kept_new(h, "cgn-sim", cgn_sim_main, sim);
 }
 
 static void rates_put(char *to, size_t cap)
@@ -70,25 +71,25 @@ static void router_make(size_t i)
 	(void)snprintf(name, sizeof name, "router-%zu", i);
 	struct world_host *h = world_host_new(name);
 	rates_put(rates, sizeof rates);
-	try_file(h, "/etc/cgn.toml",
+	kept_file(h, "/etc/cgn.toml",
 		"[security]\ninsecure = true\n[router]\nlisten = \"0.0.0.0:8080\"\nlisten_grpc = \"0.0.0.0:9090\"\n"
 		"listen_admin = \"0.0.0.0:9091\"\nworker_threads = %d\n[cluster]\nstate_backend = \"static\"\nstate_dir = \"/var/lib/cgn\"\n"
 		"nodes = [\"%s:7080\", \"%s:7080\"]\n[router.rate_limit]\nredis_url = \"redis://%s:%d/0\"\nredis_timeout = \"%llums\"\n%s"
 		"[tenants.\"-\"]\nbudgets = [\"%llu requests/day\", \"%llu tokens/day\"]\n",
 		WORKERS, world_host_address(t.agents[0]->host), world_host_address(t.agents[1]->host),
-		world_host_address(t.host), REDIS_PORT, (unsigned long long)try_between(300, 1000), rates,
+		world_host_address(t.host), REDIS_PORT, (unsigned long long)kept_between(300, 1000), rates,
 		(unsigned long long)t.limit, (unsigned long long)t.tokens_limit);
-	try_file(h, "/var/lib/cgn/.keep", "%s", "");
-	try_file(h, "/tmp/.keep", "%s", "");
-	t.routers[i] = try_part_new(h, name, cgn_router_main, argv);
+	kept_file(h, "/var/lib/cgn/.keep", "%s", "");
+	kept_file(h, "/tmp/.keep", "%s", "");
+	t.routers[i] = kept_new(h, name, cgn_router_main, argv);
 }
 
 static void cluster_make(void)
 {
-	t.n_routers = try_between(2, ROUTERS);
-	t.limit = world_chance(2) ? 1000000 : try_between(10, 150);
-	t.tokens_limit = world_chance(2) ? 1000000 : try_between(500, 5000);
-	t.burst = world_chance(4) ? try_between(5, 30) : 0;
+	t.n_routers = kept_between(2, ROUTERS);
+	t.limit = world_chance(2) ? 1000000 : kept_between(10, 150);
+	t.tokens_limit = world_chance(2) ? 1000000 : kept_between(500, 5000);
+	t.burst = world_chance(4) ? kept_between(5, 30) : 0;
 	t.host = world_host_new("redis");
 	t.redis = model_redis_new(t.host);
 	for (size_t i = 0; i < AGENTS; i++)
@@ -97,13 +98,13 @@ static void cluster_make(void)
 		router_make(i);
 	model_redis_start(t.redis);
 	for (size_t i = 0; i < AGENTS; i++) {
-		try_start(t.engines[i]);
-		try_start(t.agents[i]);
+		kept_start(t.engines[i]);
+		kept_start(t.agents[i]);
 	}
 	for (size_t i = 0; i < t.n_routers; i++)
-		try_start(t.routers[i]);
+		kept_start(t.routers[i]);
 	world_sleep(5 * WORLD_SEC);
-	try_watch_parts();
+	kept_watch_parts();
 }
 
 /* ---- clients ---- */
@@ -112,7 +113,7 @@ static void answer_count(size_t router, const struct http_want *want, const stru
 	uint64_t max_tokens)
 {
 	bool whole = got->end == HTTP_WHOLE;
-	int64_t tokens = whole && got->status == 200 ? try_number(got, "total_tokens") : -1;
+	int64_t tokens = whole && got->status == 200 ? kept_number(got, "total_tokens") : -1;
 	if (got->status == 200)
 		t.answered[router]++;
 	if (whole && got->status == 429) {
@@ -139,7 +140,7 @@ static void client_ask(void)
 	struct http_got got;
 	char body[300];
 	size_t router = world_draw(t.n_routers);
-	uint64_t max_tokens = try_between(1, ANSWER);
+	uint64_t max_tokens = kept_between(1, ANSWER);
 	(void)snprintf(body, sizeof body, "{\"model\":\"m\",\"prompt\":\"%.*s\",\"max_tokens\":%llu%s}",
 		(int)(1 + world_draw(100)),
 		"one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen",
@@ -162,7 +163,7 @@ static void client_ask(void)
 
 static void client_run(void *arg)
 {
-	uint64_t pause = try_between(10 * WORLD_MS, 2 * WORLD_SEC);
+	uint64_t pause = kept_between(10 * WORLD_MS, 2 * WORLD_SEC);
 	(void)arg;
 	while (!t.over) {
 		client_ask();
@@ -190,8 +191,8 @@ static void clients_end(void)
 
 static uint64_t some_time(void)
 {
-	return world_chance(3) ? try_between(5 * WORLD_SEC, 40 * WORLD_SEC)
-			       : try_between(5 * WORLD_MS, 5 * WORLD_SEC);
+	return world_chance(3) ? kept_between(5 * WORLD_SEC, 40 * WORLD_SEC)
+			       : kept_between(5 * WORLD_MS, 5 * WORLD_SEC);
 }
 
 static void away_note(void)
@@ -224,7 +225,7 @@ static void fault_redis(void)
 		model_redis_pause(t.redis, true);
 		break;
 	case 2:
-		model_redis_slow(t.redis, try_between(WORLD_MS, WORLD_SEC));
+		model_redis_slow(t.redis, kept_between(WORLD_MS, WORLD_SEC));
 		break;
 	case 3:
 		model_redis_refuse(t.redis, errors[world_draw(3)]);
@@ -234,10 +235,10 @@ static void fault_redis(void)
 		return;
 	default:
 		world_wall_jump(t.host,
-			(int64_t)try_between(0, 50 * 3600 * WORLD_SEC) - (int64_t)(20 * 3600 * WORLD_SEC));
+			(int64_t)kept_between(0, 50 * 3600 * WORLD_SEC) - (int64_t)(20 * 3600 * WORLD_SEC));
 		return;
 	}
-	try_later(some_time(), redis_heal, NULL, 0);
+	kept_later(some_time(), redis_heal, NULL, 0);
 }
 
 static void cut_end(void *arg, size_t n)
@@ -252,35 +253,35 @@ static void fault_cut(void)
 	t.away[router]++;
 	world_tell("router %zu and Redis are cut", router);
 	world_cut(t.routers[router]->host, t.host, true);
-	try_later(some_time(), cut_end, NULL, router);
+	kept_later(some_time(), cut_end, NULL, router);
 }
 
-static void part_start(void *arg, size_t n)
+static void part_again(void *arg, size_t n)
 {
 	(void)n;
-	try_start(arg);
+	kept_start(arg);
 }
 
-static void part_continue(void *arg, size_t n)
+static void kept_continue(void *arg, size_t n)
 {
 	(void)n;
-	try_pause(arg, false);
+	kept_pause(arg, false);
 }
 
 static void fault_router(void)
 {
 	size_t router = world_draw(t.n_routers);
-	struct try_part *p = t.routers[router];
+	struct kept_part *p = t.routers[router];
 	t.away[router]++; /* A router that starts has no connection at first */
 	if (world_chance(3)) {
-		try_pause(p, true);
-		try_later(some_time(), part_continue, p, 0);
+		kept_pause(p, true);
+		kept_later(some_time(), kept_continue, p, 0);
 	} else {
 		if (world_chance(2))
-			try_kill(p);
+			kept_kill(p);
 		else
-			try_end(p);
-		try_later(some_time(), part_start, p, 0);
+			kept_end(p);
+		kept_later(some_time(), part_again, p, 0);
 	}
 }
 
@@ -288,16 +289,16 @@ static void fault_router(void)
 static void fault_engine(void)
 {
 	size_t i = world_draw(AGENTS);
-	struct try_part *p = world_chance(2) ? t.engines[i] : t.agents[i];
+	struct kept_part *p = world_chance(2) ? t.engines[i] : t.agents[i];
 	t.engines_fail = true;
 	if (world_chance(2))
-		try_kill(p);
+		kept_kill(p);
 	else
-		try_pause(p, true);
+		kept_pause(p, true);
 	if (p->paused)
-		try_later(some_time(), part_continue, p, 0);
+		kept_later(some_time(), kept_continue, p, 0);
 	else
-		try_later(some_time(), part_start, p, 0);
+		kept_later(some_time(), part_again, p, 0);
 }
 
 static void fault_one(bool calm)
@@ -372,7 +373,7 @@ static void check_shared(size_t i)
 	struct http_got got;
 	char want[80];
 	(void)snprintf(want, sizeof want, "cgn_rate_limit_store{store=\"redis\"} %d\n", WORKERS);
-	if (try_ask(t.routers[i], 9091, "GET", "/metrics", "", &got) != 200 ||
+	if (kept_ask(t.routers[i], 9091, "GET", "/metrics", "", &got) != 200 ||
 		strstr(got.body.p, want) == NULL)
 		world_fail("router %zu does not share its limits again", i);
 	http_got_fini(&got);
@@ -390,10 +391,10 @@ static void faults_run(bool calm)
 {
 	for (uint64_t n = world_draw(calm ? 4 : 9); n > 0; n--) {
 		fault_one(calm);
-		world_sleep(try_between(0, world_chance(3) ? 15 * WORLD_SEC : 2 * WORLD_SEC));
-		try_watch_parts();
+		world_sleep(kept_between(0, world_chance(3) ? 15 * WORLD_SEC : 2 * WORLD_SEC));
+		kept_watch_parts();
 	}
-	try_settle();
+	kept_settle();
 }
 
 /* A time in which nothing comes between the routers and Redis: everything is exact. */
@@ -404,7 +405,7 @@ static void calm_run(bool faults)
 	t.sums = (struct sums){0};
 	t.engines_fail = false;
 	clients_start();
-	world_sleep(try_between(WORLD_SEC, 15 * WORLD_SEC));
+	world_sleep(kept_between(WORLD_SEC, 15 * WORLD_SEC));
 	if (faults)
 		faults_run(true);
 	clients_end();
@@ -421,7 +422,7 @@ static void calm_run(bool faults)
 static void storm_run(void)
 {
 	clients_start();
-	world_sleep(try_between(0, 10 * WORLD_SEC));
+	world_sleep(kept_between(0, 10 * WORLD_SEC));
 	faults_run(false);
 	redis_heal(NULL, 0);
 	clients_end();
@@ -431,7 +432,7 @@ static void storm_run(void)
 		check_shared(i);
 }
 
-void try_shared(void *arg)
+void scenario_shared(void *arg)
 {
 	(void)arg;
 	cluster_make();
@@ -440,7 +441,7 @@ void try_shared(void *arg)
 		storm_run();
 		calm_run(world_chance(2));
 	}
-	try_watch_parts();
+	kept_watch_parts();
 	for (size_t i = 0; i < t.n_routers; i++)
-		try_end(t.routers[i]);
+		kept_end(t.routers[i]);
 }

@@ -5,8 +5,8 @@
  *
  * A scenario makes it, starts the members, and then changes the data and breaks members by these calls, on a fiber. */
 #pragma once
+#include "../world/world.h"
 #include "base/core/str.h"
-#include "world.h"
 
 #define ETCD_MEMBERS 3
 #define ETCD_PORT    2379

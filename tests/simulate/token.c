@@ -8,8 +8,8 @@
 #include <gnutls/crypto.h>
 #include <gnutls/gnutls.h>
 
+#include "../world/world.h"
 #include "base/codec/codec.h"
-#include "world.h"
 
 #define NUMBER_BYTES 32
 

@@ -7,9 +7,9 @@
 #include <string.h>
 #include <time.h>
 
+#include "../world/world_priv.h"
 #include "base/resp/resp.h"
 #include "io/net/net/net.h"
-#include "world_priv.h"
 
 #define KEYS    64
 #define WINDOWS 4 /* Windows of one budget; the script keeps three */

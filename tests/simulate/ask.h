@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ask: a client of HTTP/1.1 on a fiber: one request on a connection of its own, and the answer as it came. */
 #pragma once
+#include "../world/world.h"
 #include "base/core/buf.h"
-#include "world.h"
 
 struct ask {
 	const char *host; /* Address or "127.0.0.1" */

@@ -2,8 +2,8 @@
 /* fake: a small server of HTTP/1.1 as a process of the world, whose answers a function writes: a hook, an identity
  * provider, a hosted API that lies. With a certificate it speaks TLS; its files are read for each connection. */
 #pragma once
+#include "../world/world.h"
 #include "base/core/str.h"
-#include "world.h"
 
 struct fake_talk;
 struct fake_question {

@@ -2,8 +2,8 @@
 /* certs: authorities, certificates and lists of revoked ones for the machines of a world. Call on a fiber: keys are
  * drawn from the world's seed. Times are Unix seconds. */
 #pragma once
+#include "../world/world.h"
 #include "io/net/pki/pki.h"
-#include "world.h"
 
 struct certs {
 	char cluster[32];

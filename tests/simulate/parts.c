@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "try.h"
+#include "parts.h"
 
 #include <signal.h>
 #include <stdarg.h>
@@ -7,28 +7,28 @@
 #include <stdlib.h>
 #include <string.h>
 
-static struct try_part parts[TRY_PARTS];
+static struct kept_part parts[PARTS_MOST];
 static size_t n_parts;
 static unsigned later;
 
-struct try_part *try_part_new(struct world_host *h, const char *name, world_main *fn, const char *const *argv)
+struct kept_part *kept_new(struct world_host *h, const char *name, world_main *fn, const char *const *argv)
 {
-	if (n_parts == TRY_PARTS)
+	if (n_parts == PARTS_MOST)
 		world_fail("the scenario has too many programs");
-	struct try_part *p = &parts[n_parts++];
-	*p = (struct try_part){.host = h, .main = fn};
+	struct kept_part *p = &parts[n_parts++];
+	*p = (struct kept_part){.host = h, .main = fn};
 	(void)snprintf(p->name, sizeof p->name, "%s", name);
 	for (size_t i = 0; argv[i] != NULL; i++)
 		p->argv[i] = argv[i];
 	return p;
 }
 
-bool try_runs(const struct try_part *p)
+bool kept_runs(const struct kept_part *p)
 {
 	return p->proc != NULL && world_alive(p->proc);
 }
 
-void try_start(struct try_part *p)
+void kept_start(struct kept_part *p)
 {
 	if (p->wanted)
 		return;
@@ -38,7 +38,7 @@ void try_start(struct try_part *p)
 	p->proc = world_start(p->host, p->name, p->main, p->argv);
 }
 
-void try_kill(struct try_part *p)
+void kept_kill(struct kept_part *p)
 {
 	if (!p->wanted)
 		return;
@@ -47,7 +47,7 @@ void try_kill(struct try_part *p)
 	world_kill(p->proc);
 }
 
-void try_end(struct try_part *p)
+void kept_end(struct kept_part *p)
 {
 	if (!p->wanted || p->paused)
 		return;
@@ -62,7 +62,7 @@ void try_end(struct try_part *p)
 		world_fail("%s ended with status %d after SIGTERM", p->name, world_status(p->proc));
 }
 
-void try_pause(struct try_part *p, bool paused)
+void kept_pause(struct kept_part *p, bool paused)
 {
 	if (!p->wanted || p->paused == paused)
 		return;
@@ -71,7 +71,7 @@ void try_pause(struct try_part *p, bool paused)
 	world_pause(p->proc, paused);
 }
 
-void try_watch_parts(void)
+void kept_watch_parts(void)
 {
 	for (size_t i = 0; i < n_parts; i++)
 		if (parts[i].wanted && !world_alive(parts[i].proc))
@@ -97,7 +97,7 @@ static void thing_run(void *arg)
 	later--;
 }
 
-void try_later(uint64_t ns, void (*fn)(void *arg, size_t n), void *arg, size_t n)
+void kept_later(uint64_t ns, void (*fn)(void *arg, size_t n), void *arg, size_t n)
 {
 	struct thing *t = CGN_NEW(struct thing);
 	*t = (struct thing){ns, fn, arg, n};
@@ -105,7 +105,7 @@ void try_later(uint64_t ns, void (*fn)(void *arg, size_t n), void *arg, size_t n
 	world_spawn(thing_run, t);
 }
 
-void try_settle(void)
+void kept_settle(void)
 {
 	while (later > 0)
 		world_sleep(100 * WORLD_MS);
@@ -113,7 +113,7 @@ void try_settle(void)
 
 /* ---- asking ---- */
 
-int try_ask(const struct try_part *p, uint16_t port, const char *method, const char *path, const char *body,
+int kept_ask(const struct kept_part *p, uint16_t port, const char *method, const char *path, const char *body,
 	struct http_got *got)
 {
 	const struct http_want want = {.ip = world_host_address(p->host),
@@ -128,7 +128,7 @@ int try_ask(const struct try_part *p, uint16_t port, const char *method, const c
 	return got->end == HTTP_WHOLE ? got->status : 0;
 }
 
-int64_t try_number(const struct http_got *got, const char *name)
+int64_t kept_number(const struct http_got *got, const char *name)
 {
 	char key[64];
 	(void)snprintf(key, sizeof key, "\"%s\":", name);
@@ -136,7 +136,7 @@ int64_t try_number(const struct http_got *got, const char *name)
 	return at != NULL ? strtoll(at + strlen(key), NULL, 10) : -1;
 }
 
-void try_file(struct world_host *h, const char *path, const char *format, ...)
+void kept_file(struct world_host *h, const char *path, const char *format, ...)
 {
 	char text[4096];
 	va_list ap;

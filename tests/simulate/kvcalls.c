@@ -12,8 +12,8 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
+#include "../world/world.h"
 #include "base/core/err.h"
-#include "world.h"
 
 #define VALUE_MOST 400000U
 

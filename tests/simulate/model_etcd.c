@@ -6,12 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../world/world_priv.h"
 #include "base/pb/pb.h"
 #include "etcd/etcd.pb-c.h"
 #include "io/wire/grpc/grpc.h"
 #include "model_etcd.h"
 #include "mvcc.h"
-#include "world_priv.h"
 
 #define TICK          (500 * WORLD_MS) /* How often etcd looks for leases that have ended */
 #define PROGRESS_LAST (40 * WORLD_SEC)

@@ -3,8 +3,8 @@
  * rate_script (policy/who/rate), which the model runs as the same steps in C, on the clock of its machine. A process of
  * the world, on port 6379. A scenario makes it, starts it, and then breaks it by these calls, on a fiber. */
 #pragma once
+#include "../world/world.h"
 #include "base/core/str.h"
-#include "world.h"
 
 #define REDIS_PORT 6379
 struct model_redis;

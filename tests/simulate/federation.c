@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* try_federation: two clusters that are peers, a hosted API, a hook and an identity provider, with TLS and certificates
- * that end, under faults that the seed draws. try_federation [--seed N] [--count N] [--tell] */
+/* federation: two clusters that are peers, a hosted API, a hook and an identity provider, with TLS and certificates
+ * that end, under faults that the seed draws. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +11,7 @@
 
 #include "base/json/json.h"
 #include "fed_priv.h"
+#include "scenarios.h"
 
 extern int cgn_router_main(int argc, char **argv);
 extern int cgn_agent_main(int argc, char **argv);
@@ -749,7 +750,7 @@ static void client_run(void *arg)
 	busy--;
 }
 
-/* ---- the story_run ---- */
+/* ---- the story ---- */
 
 static void plan_draw(void)
 {
@@ -946,35 +947,7 @@ static void programs_end(void)
 		}
 }
 
-static unsigned requests_count(bool (*is)(const struct fed_request *r))
-{
-	unsigned n = 0;
-	for (unsigned i = 0; i < fed_n; i++)
-		n += is(&fed_requests[i]);
-	return n;
-}
-
-static bool went_to_b(const struct fed_request *r)
-{
-	return strcmp(r->told.peer, "b") == 0;
-}
-
-static bool went_to_api(const struct fed_request *r)
-{
-	return r->at_api;
-}
-
-static bool was_denied(const struct fed_request *r)
-{
-	return r->told.status == 401 || r->told.status == 403;
-}
-
-static bool was_cut(const struct fed_request *r)
-{
-	return r->told.status == 200 && !is_served(r);
-}
-
-static void story_run(void *arg)
+void scenario_federation(void *arg)
 {
 	(void)arg;
 	world_build();
@@ -996,65 +969,4 @@ static void story_run(void *arg)
 	quiet_check(&sides[0]);
 	quiet_check(&sides[1]);
 	programs_end();
-}
-
-/* ---- many seeds ---- */
-
-static int seed_run(uint64_t seed)
-{
-	world_begin(seed);
-	world_run(story_run, NULL);
-	printf("seed %llu hash %016llx steps %llu seconds %.0f requests %u served %u peer %u api %u denied %u cut %u\n",
-		(unsigned long long)seed, (unsigned long long)world_hash(), (unsigned long long)world_steps(),
-		(double)world_now() / 1e9, fed_n, requests_count(is_served), requests_count(went_to_b),
-		requests_count(went_to_api), requests_count(was_denied), requests_count(was_cut));
-	fflush(stdout);
-	return 0;
-}
-
-extern pid_t __real_fork(void);
-extern pid_t __real_waitpid(pid_t pid, int *status, int options);
-
-/* Run the seeds in processes of their own; return the first one that fails, or |from + n|. */
-static uint64_t seeds_run(uint64_t from, uint64_t n)
-{
-	for (uint64_t seed = from; seed < from + n; seed++) {
-		int status = 0;
-		pid_t pid = __real_fork();
-		if (pid == 0) {
-			(void)alarm(60);
-			_exit(seed_run(seed));
-		}
-		if (__real_waitpid(pid, &status, 0) != pid || status != 0) {
-			printf("seed %llu fails: status %d, signal %d\n", (unsigned long long)seed,
-				WEXITSTATUS(status), WIFSIGNALED(status) ? WTERMSIG(status) : 0);
-			fflush(stdout);
-			return seed;
-		}
-	}
-	return from + n;
-}
-
-int main(int argc, char **argv)
-{
-	uint64_t seed = 1, count = 1;
-	bool goes_on = false;
-	for (int i = 1; i < argc; i++) {
-		if (strcmp(argv[i], "--seed") == 0 && i + 1 < argc)
-			seed = strtoull(argv[++i], NULL, 0);
-		else if (strcmp(argv[i], "--count") == 0 && i + 1 < argc)
-			count = strtoull(argv[++i], NULL, 0);
-		else if (strcmp(argv[i], "--tell") == 0)
-			world_tells = true;
-		else if (strcmp(argv[i], "--all") == 0)
-			goes_on = true;
-	}
-	if (count == 1)
-		_exit(seed_run(seed));
-	for (uint64_t at = seed, end = seed + count; at < end; at++) {
-		at = seeds_run(at, end - at);
-		if (at < end && !goes_on)
-			return 3;
-	}
-	return 0;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* try_kv: a block store in the simulated world: clients of its local ports, kills at any moment, power cuts, disks that
+/* store: a block store: clients of its local ports, kills at any moment, power cuts, disks that
  * fail, an index that is damaged. */
 #include <fcntl.h>
 #include <stdio.h>
@@ -10,11 +10,12 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 
-#include "../simulate/http.h"
+#include "../world/disk.h"
+#include "../world/world.h"
 #include "base/core/err.h"
-#include "disk.h"
+#include "http.h"
 #include "kvcalls.h"
-#include "world.h"
+#include "scenarios.h"
 
 #define CLIENTS_MOST  5U
 #define STEPS_AT_REST 20000U
@@ -27,7 +28,7 @@ static struct {
 	bool ssd, disk_faults, damages, powers;
 	unsigned ram_mib, workers, clients, keys, phases, poll_us;
 	const char *admission;
-} plan;
+} choices;
 
 static struct {
 	struct world_host *host;
@@ -48,11 +49,11 @@ static void store_files(struct world_host *h)
 	int n = snprintf(c, sizeof c,
 		"[security]\ninsecure = true\n[kv]\nram = \"%uMiB\"\nworker_threads = %u\npoll_us = %u\nuds = \"/run/kv.sock\"\n"
 		"listen_admin = \"0.0.0.0:7093\"\ntransport = \"off\"\n",
-		plan.ram_mib, plan.workers, plan.poll_us);
-	if (plan.ssd)
+		choices.ram_mib, choices.workers, choices.poll_us);
+	if (choices.ssd)
 		n += snprintf(c + n, sizeof c - (size_t)n,
 			"ssd = \"%lluMiB\"\nssd_dir = \"/var/kv\"\nssd_admission = \"%s\"\n",
-			(unsigned long long)(BUDGET >> 20), plan.admission);
+			(unsigned long long)(BUDGET >> 20), choices.admission);
 	world_file_put(h, "/etc/cgn.toml", c, (size_t)n);
 	world_file_put(h, "/run/.keep", "", 0);
 	world_file_put(h, "/tmp/.keep", "", 0);
@@ -131,7 +132,7 @@ static int client_main(int argc, char **argv)
 			continue;
 		}
 		run.busy++;
-		if (!kvcall_op(&c, kinds[world_draw(CGN_COUNT(kinds))], (unsigned)world_draw(plan.keys)) ||
+		if (!kvcall_op(&c, kinds[world_draw(CGN_COUNT(kinds))], (unsigned)world_draw(choices.keys)) ||
 			world_chance(200))
 			kvcall_close(&c);
 		run.busy--;
@@ -146,21 +147,21 @@ static void clients_start(void)
 	static const char *const argv[] = {"client", NULL};
 	run.generation++;
 	run.busy = 0;
-	for (unsigned i = 0; i < plan.clients; i++)
+	for (unsigned i = 0; i < choices.clients; i++)
 		world_plain(world_start(run.host, "client", client_main, argv));
 }
 
 /* Values can have been evicted, and need not be there. */
 static bool may_vanish(void)
 {
-	uint64_t room = plan.ssd ? BUDGET / 4 : (uint64_t)plan.ram_mib << 18;
+	uint64_t room = choices.ssd ? BUDGET / 4 : (uint64_t)choices.ram_mib << 18;
 	return kv_written() > room || run.lacking;
 }
 
 /* An index that is made of the values' headers after a power cut may lack the latest marks of removed values. */
 static bool may_return(void)
 {
-	return plan.damages && run.power;
+	return choices.damages && run.power;
 }
 
 /* Wait until no client is in a command. */
@@ -213,7 +214,7 @@ static void index_damage(void)
 static void budget_check(const char *when)
 {
 	uint64_t bytes = world_folder_bytes(run.host, "/var/kv");
-	if (plan.ssd && bytes > BUDGET)
+	if (choices.ssd && bytes > BUDGET)
 		world_fail("%s: the files take %llu bytes, kv.ssd allows %llu", when,
 			(unsigned long long)bytes, (unsigned long long)BUDGET);
 }
@@ -221,7 +222,7 @@ static void budget_check(const char *when)
 /* Wait until all that is there is on disk. */
 static void store_settle(void)
 {
-	if (!plan.ssd || !world_alive(run.store))
+	if (!choices.ssd || !world_alive(run.store))
 		return;
 	for (uint64_t until = world_now() + 120 * WORLD_SEC; store_number("", "ssd_queue_bytes") != 0;
 		world_sleep(100 * WORLD_MS))
@@ -235,7 +236,7 @@ static void store_settle(void)
 		world_fail("nobody asks and the queue is empty, but threads run: %llu steps in 2 s",
 			(unsigned long long)(world_steps() - steps));
 	uint64_t skipped = store_number("", "ssd_skipped");
-	bool lacks = run.lacking || may_vanish() || skipped != 0 || strcmp(plan.admission, "all") != 0;
+	bool lacks = run.lacking || may_vanish() || skipped != 0 || strcmp(choices.admission, "all") != 0;
 	world_tell("settled%s", lacks ? ", values may be missing" : "");
 	kv_settled(lacks);
 	budget_check("settled");
@@ -250,7 +251,7 @@ static void store_settle(void)
 enum end { END_KILL, END_POWER, END_TERM };
 static void store_end(enum end how)
 {
-	if (how == END_POWER && !plan.powers)
+	if (how == END_POWER && !choices.powers)
 		how = END_KILL;
 	world_tell("the store ends: %s",
 		how == END_KILL            ? "kill -9"
@@ -274,7 +275,7 @@ static void store_end(enum end how)
 /* Start it, and perhaps kill it while it starts, and again. */
 static void store_start_hard(void)
 {
-	bool rebuilds = plan.ssd && plan.damages && world_chance(2);
+	bool rebuilds = choices.ssd && choices.damages && world_chance(2);
 	if (rebuilds)
 		index_damage();
 	for (unsigned kills = (unsigned)world_draw(rebuilds ? 4 : 3); kills > 0; kills--) {
@@ -296,16 +297,16 @@ static int verify_main(int argc, char **argv)
 	if (!kvcall_open(&c, false, false))
 		world_fail("no connection to the store, which is ready");
 	count = kvcall_count(&c);
-	for (unsigned k = 0; k < plan.keys; k++)
+	for (unsigned k = 0; k < choices.keys; k++)
 		if (!kvcall_op(&c, KV_READ, k))
 			world_fail("the store ends a connection that only reads");
 	long after = kvcall_count(&c);
 	kvcall_close(&c);
 	kv_barrier(may_vanish());
-	for (unsigned k = 0; k < plan.keys; k++)
+	for (unsigned k = 0; k < choices.keys; k++)
 		found += kv_certain(k) > 0;
 	world_tell("%ld blocks, %ld of them can be read", count, found);
-	bool exact = plan.ssd && !run.lacking && !may_vanish();
+	bool exact = choices.ssd && !run.lacking && !may_vanish();
 	if (exact && !run.power && count != found)
 		world_fail("the store counts %ld blocks, %ld can be read", count, found);
 	if (exact && after != found)
@@ -326,7 +327,7 @@ static void store_verify(void)
 /* The store ends and starts. |idle|: no client was in a command. */
 static void store_again(enum end how)
 {
-	if (how == END_POWER && !plan.powers)
+	if (how == END_POWER && !choices.powers)
 		how = END_KILL;
 	bool quiet = run.stop && run.busy == 0;
 	store_end(how);
@@ -336,13 +337,13 @@ static void store_again(enum end how)
 	if (!quiet)
 		clients_barrier();
 	run.stop = true;
-	bool flushed = how == END_TERM && quiet && plan.ssd;
+	bool flushed = how == END_TERM && quiet && choices.ssd;
 	if (flushed)
-		kv_settled(run.lacking || may_vanish() || strcmp(plan.admission, "all") != 0);
-	kv_lost(plan.ssd, run.lacking || may_vanish(), may_return());
+		kv_settled(run.lacking || may_vanish() || strcmp(choices.admission, "all") != 0);
+	kv_lost(choices.ssd, run.lacking || may_vanish(), may_return());
 	world_disk(run.host, NULL);
 	store_start_hard();
-	kv_lost(plan.ssd, run.lacking || may_vanish(), may_return());
+	kv_lost(choices.ssd, run.lacking || may_vanish(), may_return());
 	store_verify();
 	clients_start();
 }
@@ -352,7 +353,7 @@ static void store_again(enum end how)
 static void phase_run(void)
 {
 	run.stop = false;
-	if (plan.disk_faults && world_chance(2))
+	if (choices.disk_faults && world_chance(2))
 		disk_break();
 	for (uint64_t until = world_now() + (20 + world_draw(400)) * WORLD_MS; world_now() < until;
 		world_sleep(20 * WORLD_MS))
@@ -371,17 +372,38 @@ static void phase_run(void)
 		store_again(world_chance(4) ? END_TERM : world_chance(2) ? END_POWER : END_KILL);
 }
 
-static void seed_story(void *arg)
+static void choices_draw(void)
+{
+	static const char *const admissions[] = {"all", "all", "all", "auto", "reused"};
+	choices.ssd = !world_chance(5);
+	choices.disk_faults = choices.ssd && world_chance(3);
+	choices.damages = choices.ssd && world_chance(3);
+	choices.powers = !choices.damages || world_chance(2);
+	choices.ram_mib = world_chance(3) ? 8 : 16;
+	choices.workers = 1 + (unsigned)world_draw(3);
+	choices.clients = 1 + (unsigned)world_draw(CLIENTS_MOST);
+	choices.keys = 2 + (unsigned)world_draw(KV_KEYS - 2);
+	choices.phases = 1 + (unsigned)world_draw(6);
+	choices.poll_us = 0; /* The world has no descriptor of a loop to poll */
+	choices.admission = admissions[world_draw(CGN_COUNT(admissions))];
+	world_tell("ram %u MiB, %s, admission %s, %u workers, %u clients, %u keys, %u phases%s%s",
+		choices.ram_mib, choices.ssd ? "ssd" : "no ssd", choices.admission, choices.workers,
+		choices.clients, choices.keys, choices.phases, choices.disk_faults ? ", disk faults" : "",
+		choices.damages ? ", damage" : "");
+}
+
+void scenario_store(void *arg)
 {
 	(void)arg;
+	choices_draw();
 	world_plain(NULL);
 	run.host = world_host_new("node-a");
 	store_files(run.host);
-	kv_model_begin(plan.keys);
+	kv_model_begin(choices.keys);
 	store_start();
 	store_ready();
 	clients_start();
-	for (unsigned i = 0; i < plan.phases; i++)
+	for (unsigned i = 0; i < choices.phases; i++)
 		phase_run();
 	clients_barrier();
 	world_disk(run.host, NULL);
@@ -390,115 +412,4 @@ static void seed_story(void *arg)
 	run.over = true;
 	if (world_descriptors(run.store) > 0)
 		world_fail("the store has open descriptors after its end");
-}
-
-static void plan_draw(uint64_t seed)
-{
-	static const char *const admissions[] = {"all", "all", "all", "auto", "reused"};
-	world_begin(seed ^ UINT64_C(0x6b76));
-	plan.ssd = !world_chance(5);
-	plan.disk_faults = plan.ssd && world_chance(3);
-	plan.damages = plan.ssd && world_chance(3);
-	plan.powers = !plan.damages || world_chance(2);
-	plan.ram_mib = world_chance(3) ? 8 : 16;
-	plan.workers = 1 + (unsigned)world_draw(3);
-	plan.clients = 1 + (unsigned)world_draw(CLIENTS_MOST);
-	plan.keys = 2 + (unsigned)world_draw(KV_KEYS - 2);
-	plan.phases = 1 + (unsigned)world_draw(6);
-	plan.poll_us = 0; /* The world has no descriptor of a loop to poll */
-	plan.admission = admissions[world_draw(CGN_COUNT(admissions))];
-}
-
-static int seed_run(uint64_t seed, bool tells, uint64_t *hash)
-{
-	plan_draw(seed);
-	world_tells = world_logs = tells;
-	world_tell("seed %llu: ram %u MiB, %s, admission %s, %u workers, %u clients, %u keys, %u phases%s%s",
-		(unsigned long long)seed, plan.ram_mib, plan.ssd ? "ssd" : "no ssd", plan.admission,
-		plan.workers, plan.clients, plan.keys, plan.phases, plan.disk_faults ? ", disk faults" : "",
-		plan.damages ? ", damage" : "");
-	world_begin(seed);
-	world_run(seed_story, NULL);
-	*hash = world_hash();
-	return 0;
-}
-
-/* ---- many seeds ---- */
-
-/* Run the seed in a process of its own. Return its status; what it has printed is in |path|. */
-static pid_t seed_fork(uint64_t seed, const char *path)
-{
-	pid_t pid = fork();
-	uint64_t hash;
-	if (pid != 0)
-		return pid;
-	int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
-	if (fd < 0 || dup2(fd, 1) < 0 || dup2(fd, 2) < 0)
-		_exit(4);
-	(void)setrlimit(RLIMIT_CPU, &(struct rlimit){30, 30});
-	(void)seed_run(seed, false, &hash);
-	printf("hash %016llx\n", (unsigned long long)hash);
-	fflush(stdout);
-	_exit(0);
-}
-
-static void file_print(const char *path)
-{
-	char line[4096];
-	FILE *f = fopen(path, "r");
-	while (f != NULL && fgets(line, sizeof line, f) != NULL)
-		fputs(line, stdout);
-	if (f != NULL)
-		fclose(f);
-}
-
-static int seeds_run(uint64_t first, uint64_t count, bool all)
-{
-	char path[64];
-	unsigned bad = 0;
-	(void)snprintf(path, sizeof path, "/tmp/try_kv.%d", (int)getpid());
-	for (uint64_t seed = first; seed < first + count; seed++) {
-		int status = 0;
-		pid_t pid = seed_fork(seed, path);
-		if (pid < 0 || waitpid(pid, &status, 0) != pid)
-			return 1;
-		if (status == 0)
-			continue;
-		printf("seed %llu fails (status %x):\n", (unsigned long long)seed, (unsigned)status);
-		file_print(path);
-		fflush(stdout);
-		bad++;
-		if (!all)
-			break;
-	}
-	(void)unlink(path);
-	printf("%llu seeds, %u failed\n", (unsigned long long)count, bad);
-	return bad > 0 ? 3 : 0;
-}
-
-int main(int argc, char **argv)
-{
-	uint64_t first = 1, count = 0, hash;
-	bool tells = false, all = false;
-	for (int i = 1; i < argc; i++) {
-		if (strcmp(argv[i], "--count") == 0 && i + 1 < argc)
-			count = strtoull(argv[++i], NULL, 0);
-		else if (strcmp(argv[i], "--seed") == 0 && i + 1 < argc)
-			first = strtoull(argv[++i], NULL, 0);
-		else if (strcmp(argv[i], "--tell") == 0)
-			tells = true;
-		else if (strcmp(argv[i], "--all") == 0)
-			all = true;
-		else {
-			printf("usage: try_kv [--seed N] [--count N] [--all] [--tell]\n");
-			return 2;
-		}
-	}
-	if (count > 0)
-		return seeds_run(first, count, all);
-	(void)seed_run(first, tells, &hash);
-	printf("seed %llu hash %016llx steps %llu, %.3f s\n", (unsigned long long)first,
-		(unsigned long long)hash, (unsigned long long)world_steps(), (double)world_now() / 1e9);
-	fflush(stdout);
-	_exit(0);
 }

@@ -120,6 +120,8 @@ def test_formats_times_and_errors(world):
     c, keys = world
     assert c.chat("hello", keys["acme"], max_tokens=2).status == 200
     until(lambda: usage(c), c.logs)
+    assert [set(r) for r in ask(c.admin_port, "GET", "/usage").json()["usage"]] == [set(r) for r in ask(c.admin_port, "GET", "/usage?by=tenant").json()["usage"]]
+    assert all(r["tenant"] for r in ask(c.admin_port, "GET", "/usage").json()["usage"])
     a = ask(c.admin_port, "GET", "/usage?by=tenant&step=hour&format=csv")
     rows = list(csv.DictReader(io.StringIO(a.body.decode())))
     assert a.headers["content-type"].startswith("text/csv") and rows[0]["tenant"] == "acme" and rows[0]["requests"] == "1"

@@ -226,7 +226,7 @@ void cluster_start(void)
 {
 	if (PLAN(handoff) != DIALECT_NONE && PLAN(nodes) < 2)
 		plan.at[KNOB_nodes] = 2;
-	if (PLAN(direct)) /* What an agent tells of a cache it did not fill comes from events */
+	if (PLAN(direct)) /* An agent that sees no request knows the cache by the engine's events */
 		plan.at[KNOB_events] = 1;
 	cluster.n_nodes = PLAN(nodes) < NODES_MOST ? PLAN(nodes) : NODES_MOST;
 	cluster.gate = world_host_new("gate");

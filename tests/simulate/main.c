@@ -347,19 +347,33 @@ static bool is_fault(enum knob k)
 	return k >= KNOB_leaves;
 }
 
-/* Set all faults to their simplest values but those named. */
-static void faults_limit(const char *names)
+static bool is_fault_named(const char *name, size_t n)
 {
+	for (enum knob k = 0; k < KNOB_COUNT; k++)
+		if (is_fault(k) && strlen(knob_name(k)) == n && memcmp(knob_name(k), name, n) == 0)
+			return true;
+	return n == 4 && memcmp(name, "none", n) == 0;
+}
+
+/* Set all faults to their simplest values but those named. False: a name is not a fault's. */
+static bool faults_limit(const char *names)
+{
+	bool named[KNOB_COUNT] = {false};
+	for (const char *p = names; *p != '\0';) {
+		size_t n = strcspn(p, ",");
+		if (!is_fault_named(p, n))
+			return false;
+		for (enum knob k = 0; k < KNOB_COUNT; k++)
+			named[k] |= strlen(knob_name(k)) == n && memcmp(knob_name(k), p, n) == 0;
+		p += n + (p[n] == ',');
+	}
 	for (enum knob k = 0; k < KNOB_COUNT; k++) {
-		bool named = false;
-		size_t n = strlen(knob_name(k));
-		for (const char *p = names; (p = strstr(p, knob_name(k))) != NULL; p++)
-			named |= (p == names || p[-1] == ',') && (p[n] == ',' || p[n] == '\0');
-		if (!is_fault(k) || named)
+		if (!is_fault(k) || named[k])
 			continue;
 		plan.at[k] = knob_least(k);
 		plan.set[k] = true;
 	}
+	return true;
 }
 
 static void print_knobs(void)
@@ -386,6 +400,17 @@ static void bad_usage(const char *what)
 {
 	fprintf(stderr, "simulate: %s\n\n%s", what, usage);
 	exit(2);
+}
+
+static uint64_t number_of(const char *flag, const char *text)
+{
+	char *end;
+	unsigned long long n = strtoull(text, &end, 10);
+	if (*text < '0' || *text > '9' || *end != '\0') {
+		fprintf(stderr, "simulate: %s: \"%s\" is not a number\n\n%s", flag, text, usage);
+		exit(2);
+	}
+	return n;
 }
 
 static void take_args(int argc, char **argv)
@@ -420,19 +445,21 @@ static void take_args(int argc, char **argv)
 			if ((opt.world = world_named(v)) == NULL)
 				bad_usage("--world: no such world; see --worlds");
 		} else if (strcmp(a, "--seed") == 0)
-			opt.seed = strtoull(v, NULL, 10);
+			opt.seed = number_of(a, v);
 		else if (strcmp(a, "--count") == 0)
-			opt.count = strtoull(v, NULL, 10);
+			opt.count = number_of(a, v);
 		else if (strcmp(a, "--minutes") == 0)
-			opt.minutes = strtoull(v, NULL, 10);
+			opt.minutes = number_of(a, v);
 		else if (strcmp(a, "--jobs") == 0)
-			opt.jobs = strtol(v, NULL, 10);
+			opt.jobs = (long)number_of(a, v);
 		else if (strcmp(a, "--replay") == 0)
-			opt.seed = strtoull(v, NULL, 10), opt.replays = true;
-		else if (strcmp(a, "--only") == 0)
-			faults_limit(v);
-		else if (strcmp(a, "--set") != 0 || !plan_set(v))
-			bad_usage(strcmp(a, "--set") == 0 ? "--set: no such knob" : "an unknown flag");
+			opt.seed = number_of(a, v), opt.replays = true;
+		else if (strcmp(a, "--only") == 0 && !faults_limit(v))
+			bad_usage("--only: not a fault; see --knobs");
+		else if (strcmp(a, "--set") == 0 && !plan_set(v))
+			bad_usage("--set: not KNOB=NUMBER; see --knobs");
+		else if (strcmp(a, "--set") != 0 && strcmp(a, "--only") != 0)
+			bad_usage("an unknown flag");
 		i += takes;
 	}
 	if (opt.jobs < 1)

@@ -459,7 +459,7 @@ int64_t model_redis_spent(const struct model_redis *r, const char *name)
 		if (n < want || strcmp(k->name + n - want, name) != 0)
 			continue;
 		size_t w = window_find(k, model_redis_day(r));
-		return w < k->n ? k->windows[w].spent : 0;
+		return w < k->n ? k->windows[w].spent : window_begun(k, model_redis_day(r));
 	}
 	return -1;
 }

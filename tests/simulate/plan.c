@@ -113,7 +113,10 @@ bool plan_set(const char *text)
 		size_t n = strlen(knobs[k].name);
 		if (n != (size_t)(value - text) || memcmp(knobs[k].name, text, n) != 0)
 			continue;
-		plan.at[k] = strtoull(value + 1, NULL, 10);
+		char *end;
+		plan.at[k] = strtoull(value + 1, &end, 10);
+		if (value[1] < '0' || value[1] > '9' || *end != '\0')
+			return false;
 		plan.set[k] = true;
 		return true;
 	}

@@ -17,6 +17,7 @@
 #define AGENTS  2
 #define WORKERS 2
 #define SHARE   (12 * WORLD_SEC) /* Reconnecting every 0.1 to 5 s, a second for each step of the handshake */
+#define SLOW    (60 * WORLD_MS)  /* An answer of Redis that is late, and in time */
 #define ANSWER  24               /* max_tokens at most */
 #define PROMPT  60               /* Tokens of a prompt at most, as a router or an engine counts them */
 
@@ -152,7 +153,7 @@ static void client_ask(void)
 		.body = cgn_str_of(body),
 		.timeout = 60 * WORLD_SEC};
 	if (world_chance(6))
-		want.leave_at = 1 + world_draw(500 * WORLD_MS);
+		want.leave_at = 1 + world_draw(world_chance(2) ? SLOW : 500 * WORLD_MS);
 	else if (world_chance(8))
 		want.leave_after = 1 + world_draw(1500);
 	http_ask(&want, &got);
@@ -352,6 +353,25 @@ static void check_grants(void)
 	}
 }
 
+/* Count the requests that the routers sent to a node, as their access logs say since |from|, which is brought to now. */
+static unsigned tried_count(size_t from[ROUTERS])
+{
+	static const char line[] = "\"event\":\"gateway.request\"", tries[] = "\"tries\":";
+	unsigned found = 0;
+	for (size_t i = 0; i < t.n_routers; i++) {
+		size_t n;
+		const char *text = world_log(t.routers[i]->proc, &n), *end = text + n;
+		const char *at = text + (from[i] < n ? from[i] : n);
+		while ((at = memmem(at, (size_t)(end - at), line, strlen(line))) != NULL) {
+			const char *is = memmem(at, (size_t)(end - at), tries, strlen(tries));
+			found += is != NULL && is + strlen(tries) < end && is[strlen(tries)] != '0';
+			at += strlen(line);
+		}
+		from[i] = n;
+	}
+	return found;
+}
+
 /* |spent|, |tokens|: charged since the sums began, in which nothing was away. */
 static void check_charges(int64_t requests, int64_t tokens)
 {
@@ -402,15 +422,24 @@ static void calm_run(bool faults)
 {
 	int64_t requests = spent_of("requests"), tokens = spent_of("tokens"), day = model_redis_day(t.redis);
 	unsigned refusals = deeds_count(NULL, false);
+	size_t logs[ROUTERS] = {0};
+	(void)tried_count(logs);
 	t.sums = (struct sums){0};
 	t.engines_fail = false;
+	if (world_chance(2))
+		model_redis_slow(t.redis, SLOW);
 	clients_start();
 	world_sleep(kept_between(WORLD_SEC, 15 * WORLD_SEC));
 	if (faults)
 		faults_run(true);
 	clients_end();
+	model_redis_slow(t.redis, 0);
 	if (model_redis_day(t.redis) == day)
 		check_charges(spent_of("requests") - requests, spent_of("tokens") - tokens);
+	unsigned tried = tried_count(logs);
+	if (model_redis_day(t.redis) == day && spent_of("requests") - requests > (int64_t)tried)
+		world_fail("%lld requests are charged, and %u were sent to a node",
+			(long long)(spent_of("requests") - requests), tried);
 	if (t.sums.refused > deeds_count(NULL, false) - refusals)
 		world_fail("%u requests were refused, and Redis refused %u", t.sums.refused,
 			deeds_count(NULL, false) - refusals);

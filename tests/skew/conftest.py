@@ -43,7 +43,7 @@ class Versions:
 def versions(monkeypatch):
     """Every program that a test starts, or starts again, is of the version that is set."""
     for program in PROGRAMS[:2]:
-        assert (FOLDERS["old"] / "src" / program.removeprefix("cgn-") / program).exists(), "$CGN_OLD is no build: scripts/build-kept makes one"
+        assert (FOLDERS["old"] / "src" / program.removeprefix("cgn-") / program).exists(), "$CGN_OLD is not a build: scripts/build-kept makes one"
     v = Versions()
     start = module.Process.start
 

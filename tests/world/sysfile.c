@@ -14,16 +14,9 @@
 #include <sys/uio.h>
 #include <sys/vfs.h>
 
+#include "call_priv.h"
 #include "file_priv.h"
 #include "sock_priv.h"
-
-#define CALL(type, name, ...)                   \
-	extern type __real_##name(__VA_ARGS__); \
-	extern type __wrap_##name(__VA_ARGS__); \
-	type __wrap_##name(__VA_ARGS__)
-#define SIMULATED_OR(real)   \
-	if (!is_simulated()) \
-	return real
 
 static struct world_host *host_here(void)
 {

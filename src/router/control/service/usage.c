@@ -31,8 +31,10 @@ static bool query_get(const struct http_head *h, struct billing_query *q, bool *
 	if (!time_get(h, "from", &q->from, reply) || !time_get(h, "to", &q->to, reply))
 		return false;
 	*csv = cgn_str_is(http_query_get(h->path, "format"), "csv");
-	(void)billing_by_find(by, &q->by);
-	(void)billing_step_find(step, &q->step);
+	if (by.n > 0)
+		(void)billing_by_find(by, &q->by);
+	if (step.n > 0)
+		(void)billing_step_find(step, &q->step);
 	return true;
 }
 

@@ -254,7 +254,7 @@ def test_a_collector_that_asks_for_a_pause(cluster, collector):
 @pytest.mark.parametrize("name, value, said", [
     ("OTEL_EXPORTER_OTLP_ENDPOINT", "localhost:4317", "http://host:port"), ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://", "http://host:port"),
     ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://h:x", "address of a collector"), ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/json", "http/protobuf and grpc"),
-    ("OTEL_TRACES_SAMPLER", "jaeger_remote", "always_on"), ("OTEL_TRACES_SAMPLER_ARG", "7", "from 0 to 1"), ("OTEL_BSP_SCHEDULE_DELAY", "soon", "no number"),
+    ("OTEL_TRACES_SAMPLER", "jaeger_remote", "always_on"), ("OTEL_TRACES_SAMPLER_ARG", "7", "from 0 to 1"), ("OTEL_BSP_SCHEDULE_DELAY", "soon", "not a number"),
     ("OTEL_EXPORTER_OTLP_HEADERS", "novalue", "key=value"), ("OTEL_RESOURCE_ATTRIBUTES", "novalue", "key=value"),
     ("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip", "none"), ("OTEL_TRACES_EXPORTER", "zipkin", "otlp and none")])
 def test_a_wrong_variable_is_named(tmp_path, name, value, said):

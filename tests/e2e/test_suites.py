@@ -94,7 +94,10 @@ def test_a_run_shows_how_far_it_is(judged):
 def test_slow_cases_begin_first_and_a_fixture_of_a_file_is_made_once(tmp_path):
     (tmp_path / "tests").mkdir()
     shutil.copy2(ROOT / "tests/conftest.py", tmp_path / "tests")
-    note = "import pytest\ndef note(what):\n    with open(%r, 'a') as f:\n        f.write(what + ' ')\n" % str(tmp_path / "order")
+    # The other cases let the slow one begin, on whichever worker it is; one that waits in vain comes before it.
+    note = ("import pathlib, pytest, time\norder = pathlib.Path(%r)\ndef note(what):\n"
+            "    for _ in range(500 if what in 'ab' else 0):\n        if order.exists() and 'slow' in order.read_text():\n            break\n        time.sleep(0.01)\n"
+            "    with open(order, 'a') as f:\n        f.write(what + ' ')\n") % str(tmp_path / "order")
     (tmp_path / "tests/test_a.py").write_text(
         note + "@pytest.fixture(scope='module')\ndef world():\n    note('world')\n".replace("'", '"') +
         "@pytest.mark.parametrize('n', range(6))\ndef test_it(world, n):\n    note('a')\n")

@@ -76,7 +76,7 @@ double samples_ms(struct samples *s, double quantile)
 {
 	size_t n = samples_count(s);
 	if (s->lost > 0)
-		return NAN;
+		return (double)NAN;
 	if (n == 0)
 		return 0;
 	if (!s->sorted)
@@ -96,7 +96,7 @@ double samples_mean_ms(const struct samples *s)
 	double sum = 0;
 	size_t n = samples_count(s);
 	if (s->lost > 0)
-		return NAN;
+		return (double)NAN;
 	for (size_t i = 0; i < n; i++)
 		sum += (double)sample_at(s, i);
 	return n > 0 ? sum / (double)n / 1e6 : 0;

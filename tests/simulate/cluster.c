@@ -40,7 +40,7 @@ static void part_keep(void *arg)
 			p->ends = false;
 			world_sleep(100 * WORLD_MS + world_draw(3 * WORLD_SEC));
 		}
-		if (p->proc == NULL && !p->keeps_down) {
+		if (p->proc == NULL) {
 			p->proc = world_start(p->host, p->name, p->main, p->argv);
 			p->harmed = p->harmed != 0 ? (cluster.last_harm = world_now()) : 0;
 		}

@@ -153,14 +153,14 @@ static bool call_dial(struct call *c)
 	return connect(c->fd, (struct sockaddr *)&a, sizeof a) == 0;
 }
 
-static bool call_send(struct call *c, struct cgn_str s)
+bool http_send_all(int fd, const char *p, size_t n)
 {
-	while (s.n > 0) {
-		ssize_t n = send(c->fd, s.p, s.n, MSG_NOSIGNAL);
-		if (n <= 0)
+	while (n > 0) {
+		ssize_t sent = send(fd, p, n, MSG_NOSIGNAL);
+		if (sent <= 0)
 			return false;
-		s.p += n;
-		s.n -= (size_t)n;
+		p += sent;
+		n -= (size_t)sent;
 	}
 	return true;
 }
@@ -177,7 +177,8 @@ void http_ask(const struct http_want *want, struct http_got *got)
 	cgn_buf_putz(&head, "\r\n");
 	if (call_dial(&c)) {
 		/* An answer may come, and the connection end, before all is sent. */
-		(void)(call_send(&c, cgn_buf_view(&head)) && call_send(&c, want->body));
+		(void)(http_send_all(c.fd, head.p, head.n) &&
+			http_send_all(c.fd, want->body.p, want->body.n));
 		read_answer(&c);
 	}
 	(void)close(c.fd);

@@ -31,6 +31,8 @@ struct http_got {
 	struct cgn_buf head, body;
 	uint64_t first_byte, took; /* ns */
 };
+/* Send all bytes on a socket, waiting as it takes. False: the connection has ended. */
+bool http_send_all(int fd, const char *p, size_t n);
 void http_ask(const struct http_want *want, struct http_got *got);
 void http_got_fini(struct http_got *got);
 /* Return the value of a header, in lower case; empty: there is none. */

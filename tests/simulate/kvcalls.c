@@ -14,6 +14,7 @@
 
 #include "../world/world.h"
 #include "base/core/err.h"
+#include "http.h"
 
 #define VALUE_MOST 400000U
 
@@ -42,18 +43,6 @@ static int dial_tcp(void)
 		return -1;
 	}
 	return fd;
-}
-
-static bool send_all(int fd, const char *p, size_t n)
-{
-	while (n > 0) {
-		ssize_t sent = send(fd, p, n, MSG_NOSIGNAL);
-		if (sent <= 0)
-			return false;
-		p += sent;
-		n -= (size_t)sent;
-	}
-	return true;
 }
 
 static void key_of(unsigned key, uint8_t out[36])
@@ -130,14 +119,14 @@ static bool resp_send(struct kvcall *c, const struct kv_op *op)
 	int n = snprintf(head, sizeof head, "*%d\r\n$%zu\r\n%s\r\n$64\r\n%s\r\n", writes ? 3 : 2,
 		strlen(names[op->kind]), names[op->kind], hex);
 	if (!writes)
-		return send_all(c->fd, head, (size_t)n);
+		return http_send_all(c->fd, head, (size_t)n);
 	size_t size = kv_value_size(op->key, op->version);
 	n += snprintf(head + n, sizeof head - (size_t)n, "$%zu\r\n", size);
 	char *value = CGN_NEW_ARRAY(char, (size_t)n + size + 2);
 	memcpy(value, head, (size_t)n);
 	kv_value_make(op->key, op->version, value + n);
 	memcpy(value + (size_t)n + size, "\r\n", 2);
-	bool well = send_all(c->fd, value, (size_t)n + size + 2);
+	bool well = http_send_all(c->fd, value, (size_t)n + size + 2);
 	free(value);
 	return well;
 }
@@ -164,7 +153,7 @@ long kvcall_count(struct kvcall *c)
 	char type;
 	long number;
 	const char *value;
-	if (!send_all(c->fd, "*1\r\n$6\r\nDBSIZE\r\n", 16) || !resp_answer(c, &type, &number, &value))
+	if (!http_send_all(c->fd, "*1\r\n$6\r\nDBSIZE\r\n", 16) || !resp_answer(c, &type, &number, &value))
 		return -1;
 	answer_eat(c);
 	return number;

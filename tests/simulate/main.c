@@ -249,11 +249,14 @@ static void progress_print(double began, bool last)
 	if (!last && now - shown < 2)
 		return;
 	shown = now;
-	printf("%llu seeds, %llu requests (%llu answered, %llu refused, %llu left, %llu ended by an error, %llu lost with the router), %.1f simulated hours, %.0f s, %.0f times as fast as the clock\n",
-		(unsigned long long)all.done, (unsigned long long)all.requests,
-		(unsigned long long)all.answered, (unsigned long long)all.refused,
-		(unsigned long long)all.left, (unsigned long long)all.broken, (unsigned long long)all.lost,
-		(double)all.ms / 3.6e6, now - began, (double)all.ms / 1000 / (now - began));
+	printf("%llu seeds, ", (unsigned long long)all.done);
+	if (all.requests > 0)
+		printf("%llu requests (%llu answered, %llu refused, %llu left, %llu ended by an error, %llu lost with the router), ",
+			(unsigned long long)all.requests, (unsigned long long)all.answered,
+			(unsigned long long)all.refused, (unsigned long long)all.left,
+			(unsigned long long)all.broken, (unsigned long long)all.lost);
+	printf("%.1f simulated hours, %.0f s, %.0f times as fast as the clock\n", (double)all.ms / 3.6e6,
+		now - began, (double)all.ms / 1000 / (now - began));
 	fflush(stdout);
 }
 

@@ -23,21 +23,9 @@ struct link {
 
 static uint64_t answers;
 
-static bool send_all(int fd, const char *p, size_t n)
-{
-	while (n > 0) {
-		ssize_t sent = send(fd, p, n, MSG_NOSIGNAL);
-		if (sent <= 0)
-			return false;
-		p += sent;
-		n -= (size_t)sent;
-	}
-	return true;
-}
-
 static bool send_text(int fd, const char *text)
 {
-	return send_all(fd, text, strlen(text));
+	return http_send_all(fd, text, strlen(text));
 }
 
 /* Return the value of a header as a number, or |fallback|. */
@@ -121,16 +109,16 @@ static bool is_instead(enum odd o)
 static bool pass_bytes(struct link *l, const char *p, size_t n)
 {
 	if (l->odd == ODD_CUT_BYTE && l->cut_at <= n) {
-		(void)send_all(l->client, p, l->cut_at);
+		(void)http_send_all(l->client, p, l->cut_at);
 		return false;
 	}
 	l->cut_at -= l->odd == ODD_CUT_BYTE ? n : 0;
 	if (l->odd == ODD_LATE && world_chance(3))
 		world_sleep(world_draw(9 * WORLD_SEC));
 	if (l->odd != ODD_PIECES)
-		return send_all(l->client, p, n);
+		return http_send_all(l->client, p, n);
 	for (size_t i = 0; i < n; i++) {
-		if (!send_all(l->client, p + i, 1))
+		if (!http_send_all(l->client, p + i, 1))
 			return false;
 		if (world_chance(50))
 			world_sleep(world_draw(5 * WORLD_MS));
@@ -207,7 +195,7 @@ static bool pass_request(struct link *l)
 	l->odd = odd_of(&l->in, head);
 	l->cut_at = l->odd == ODD_CUT_BYTE ? 1 + world_draw(2500) : 0;
 	bool instead = is_instead(l->odd),
-	     ok = instead ? answer_instead(l) : send_all(l->engine, l->in.p, all);
+	     ok = instead ? answer_instead(l) : http_send_all(l->engine, l->in.p, all);
 	cgn_buf_eat(&l->in, all);
 	return ok && (instead || pass_answer(l));
 }

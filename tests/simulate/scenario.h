@@ -16,7 +16,6 @@ struct part {
 	const char *argv[40];
 	struct world_proc *proc; /* NULL: it is down */
 	uint64_t harmed;         /* When something was done to it last, or it was down; 0: never */
-	bool keeps_down;         /* Do not start it again for now */
 	bool ends;               /* The part was asked to end */
 };
 struct node {

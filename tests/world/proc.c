@@ -190,7 +190,6 @@ void proc_end(struct world_proc *p, int status)
 	p->status = status;
 	world_note("end", p->pid, (uint64_t)(int64_t)status);
 	world_tell("%s: %s ends, status %d", p->host->name, p->name, status);
-	proc_loops_end(p);
 	proc_locks_end(p);
 	for (int fd = 0; fd < PROC_FILES; fd++) {
 		object_unref(p->files[fd]);
@@ -269,14 +268,4 @@ size_t world_descriptors(const struct world_proc *p)
 	for (int fd = 0; fd < PROC_FILES; fd++)
 		n += p->files[fd] != NULL;
 	return n;
-}
-
-size_t world_threads(const struct world_proc *p)
-{
-	return p->n_fibers;
-}
-
-const char *world_proc_name(const struct world_proc *p)
-{
-	return p->name;
 }

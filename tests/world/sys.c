@@ -26,12 +26,6 @@
 #include "file_priv.h"
 #include "sock_priv.h"
 
-static int result_of(int error)
-{
-	errno = error != 0 ? error : errno;
-	return error == 0 ? 0 : -1;
-}
-
 /* ---- time ---- */
 
 static struct timespec timespec_of(uint64_t ns)
@@ -331,40 +325,9 @@ CALL(int, getifaddrs, struct ifaddrs **out)
 
 /* ---- names ---- */
 
-struct name {
-	struct cgn_link link;
-	char name[128], address[16];
-};
-static struct cgn_link names = {&names, &names};
-
-static struct name *name_find(const char *name)
-{
-	cgn_list_each (l, &names) {
-		struct name *n = CGN_CONTAINER(l, struct name, link);
-		if (strcasecmp(n->name, name) == 0)
-			return n;
-	}
-	return NULL;
-}
-
-void world_name(const char *name, const char *address)
-{
-	struct name *n = name_find(name);
-	if (n == NULL) {
-		n = CGN_NEW(struct name);
-		*n = (struct name){0};
-		(void)snprintf(n->name, sizeof n->name, "%s", name);
-		cgn_list_push(&names, &n->link);
-	}
-	(void)snprintf(n->address, sizeof n->address, "%s", address != NULL ? address : "");
-}
-
-/* Return the address of a machine, or of a name that was set; NULL: none. */
+/* Return the address of a machine; NULL: there is none of that name. */
 static const char *name_address(const char *name)
 {
-	struct name *n = name_find(name);
-	if (n != NULL)
-		return n->address[0] != '\0' ? n->address : NULL;
 	if (strcasecmp(name, "localhost") == 0)
 		return "127.0.0.1";
 	cgn_list_each (l, &world.hosts) {
@@ -505,13 +468,6 @@ CALL(pid_t, waitpid, pid_t pid, int *status, int options)
 	return -1;
 }
 
-#define REFUSED(type, name, error, ...)         \
-	extern type __wrap_##name(__VA_ARGS__); \
-	type __wrap_##name(__VA_ARGS__)         \
-	{                                       \
-		errno = error;                  \
-		return (type) - 1;              \
-	}
 REFUSED(pid_t, _Fork, EAGAIN, void)
 REFUSED(int, execve, ENOSYS, const char *p, char *const *a, char *const *e)
 REFUSED(int, execvp, ENOSYS, const char *p, char *const *a)

@@ -23,12 +23,6 @@ static struct world_host *host_here(void)
 	return this_proc()->host;
 }
 
-static int result_of(int error)
-{
-	errno = error != 0 ? error : errno;
-	return error == 0 ? 0 : -1;
-}
-
 /* ---- opening ---- */
 
 /* Return the path of |name| in the folder that is open as |dir|. Valid until the next call. */
@@ -671,13 +665,6 @@ char *__wrap___realpath_chk(const char *path, char *out, size_t room)
 	return __wrap_realpath(path, out);
 }
 
-#define REFUSED(type, name, error, ...)         \
-	extern type __wrap_##name(__VA_ARGS__); \
-	type __wrap_##name(__VA_ARGS__)         \
-	{                                       \
-		errno = error;                  \
-		return (type) - 1;              \
-	}
 REFUSED(int, link, EPERM, const char *from, const char *to)
 REFUSED(int, symlink, EPERM, const char *from, const char *to)
 REFUSED(ssize_t, readlink, EINVAL, const char *path, char *out, size_t n)

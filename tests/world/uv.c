@@ -11,7 +11,6 @@
 #include "world_priv.h"
 
 #define POOL_THREADS 4 /* As libuv has */
-#define FLAG_ACTIVE  1U
 #define FLAG_CLOSING 2U
 
 struct watcher {
@@ -92,11 +91,6 @@ int __wrap_uv_loop_close(uv_loop_t *l)
 	s->waits = NULL;
 	l->internal_fields = NULL;
 	return 0;
-}
-
-void proc_loops_end(struct world_proc *p)
-{
-	(void)p; /* The memory goes with the world */
 }
 
 void __wrap_uv_stop(uv_loop_t *l);

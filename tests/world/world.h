@@ -48,8 +48,6 @@ struct world_host *world_host_new(const char *name);
 const char *world_host_address(const struct world_host *h);
 /* Called with what a stream socket sends, before it is cut into segments; NULL: no function. */
 extern void (*world_tap)(uint32_t to_ip, uint16_t to_port, const char *p, size_t n);
-/* From now on a name means this address ("10.0.0.3"); NULL: it is unknown. */
-void world_name(const char *name, const char *address);
 /* Cut the machines off from each other, in both directions, or join them again. Bytes that were sent meanwhile arrive
  * afterwards, as TCP sends it again; a connection that is cut for more than 15 s with data on the way ends. */
 void world_cut(struct world_host *a, struct world_host *b, bool cut);
@@ -75,8 +73,6 @@ int world_status(const struct world_proc *p); /* Exit status; -signal; only of a
 /* Return the text that the process has written to its standard error since the world began, or since the last call with |clear|. */
 const char *world_log(struct world_proc *p, size_t *n);
 size_t world_descriptors(const struct world_proc *p); /* Open descriptors */
-size_t world_threads(const struct world_proc *p);
-const char *world_proc_name(const struct world_proc *p);
 
 /* ---- for scenarios: call on a fiber ---- */
 void world_sleep(uint64_t ns);

@@ -130,7 +130,6 @@ struct world_proc {
 	bool alive, paused;
 	bool bare; /* Uses no global variables of the programs */
 	int status;
-	uint32_t taken;                   /* Signals pending, by number */
 	void *handlers[PROC_SIGNALS];     /* uv_signal_t, or NULL */
 	void (*plain[PROC_SIGNALS])(int); /* sigaction's; SIG_DFL, SIG_IGN */
 	struct cgn_link loops;
@@ -157,8 +156,7 @@ struct object *proc_fd(int fd); /* NULL with errno EBADF */
 int proc_close(int fd);
 
 /* ---- sock.c ---- */
-#define SOCK_ROOM 262144                                 /* Bytes that a connection holds in one direction */
-enum { SOCK_READS = 1, SOCK_WRITES = 2, SOCK_HUNG = 4 }; /* As UV_READABLE, UV_WRITABLE, UV_DISCONNECT */
+#define SOCK_ROOM 262144 /* Bytes that a connection holds in one direction */
 unsigned sock_ready(const struct sock *s);
 /* Each change calls the watchers: a fiber is woken, a uv_poll_t is looked at. */
 struct sock_watch {
@@ -175,4 +173,3 @@ void file_unlock(struct object *o);
 
 /* ---- uv.c ---- */
 void uv_signal_arrived(void *handle);
-void proc_loops_end(struct world_proc *p);

@@ -215,8 +215,8 @@ def test_a_state_on_its_way_to_the_store_is_not_saved_again(worlds):
     assert w.engine.asked["save"] == 2, w.kept()
 
 
-def test_a_turn_that_comes_while_its_slot_is_saved_waits_for_it(worlds):
-    """A free slot would have to compute all of the prompt; a prompt that is not there takes the free slot at once."""
+def saving_slot(worlds):
+    """A world whose first slot is being saved until go_on is set; its prompt."""
     w = worlds(slots=2, start=False)
     w.engine.prompt_ms = 50
     _, _, w.admin = w.start("a", kv_restore_timeout="60s")
@@ -228,14 +228,32 @@ def test_a_turn_that_comes_while_its_slot_is_saved_waits_for_it(worlds):
     w.asked(one)
     assert saving.wait(30)
     w.engine.how_save = "well"
+    return w, go_on, one + answer_to(one)[:ANSWER_TOKENS] + "and then"
+
+
+def test_a_turn_that_comes_while_its_slot_is_saved_waits_for_it(worlds):
+    """A free slot would have to compute all of the prompt; a prompt that is not there takes the free slot at once."""
+    w, go_on, turn = saving_slot(worlds)
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
-        turn = pool.submit(w.asked, one + answer_to(one)[:ANSWER_TOKENS] + "and then")
+        answer = pool.submit(w.asked, turn)
         until(lambda: waiting(w) == 1, lambda: w.c.status())
         assert w.asked(prompt_of(2)) == 0
         assert waiting(w) == 1
         go_on.set()
-        assert turn.result() >= LENGTH, w.kept()
+        assert answer.result() >= LENGTH, w.kept()
     assert w.kept()["restores"] == 0 and w.metric("cgn_slot_restores_total", outcome="late") == 0, w.kept()
+
+
+def test_a_client_may_leave_while_its_slot_is_saved(worlds):
+    w, go_on, turn = saving_slot(worlds)
+    left = http.client.HTTPConnection("127.0.0.1", w.c.http_port)
+    left.request("POST", TEXT, json.dumps({"model": "tiny", "prompt": turn, "max_tokens": 4}))
+    until(lambda: waiting(w) == 1, lambda: w.c.status())
+    left.close()
+    until(lambda: waiting(w) == 0, lambda: w.c.status())
+    go_on.set()
+    w.idle()
+    assert w.asked(turn) >= LENGTH and w.kept()["strays"] == 0, w.kept()
 
 
 def test_a_save_that_takes_longer_than_the_prompt_is_not_awaited_to_its_end(worlds):

@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 
 #include "base/core/err.h"
+#include "base/unlikely/unlikely.h"
 #include "scenario.h"
 #include "scenarios.h"
 
@@ -28,7 +29,9 @@ static const char usage[] =
 	"  --set KNOB=N   set what the seed would decide; repeatable\n"
 	"  --replay N     run one seed and tell its story\n"
 	"  --log          with the programs' logs\n"
-	"  --all          go on behind a fault; at the end a line for each kind of fault\n"
+	"  --all          go on behind a fault; at the end a line for each kind of fault and for each unlikely way\n"
+	"  --ways A,B     of the unlikely ways in the programs only these (src/base/unlikely/unlikely.def)\n"
+	"  --every-way    fail if an unlikely way that this world reaches was never gone\n"
 	"  --no-shrink    print the first fault as it is\n"
 	"  --knobs        what a seed decides of a cluster\n"
 	"  --worlds       what can be simulated\n\n"
@@ -42,7 +45,8 @@ static struct {
 	const struct scenario *world;
 	uint64_t seed, count, minutes;
 	long jobs;
-	bool twice, log, shrink, replays, all;
+	bool twice, log, shrink, replays, all, every_way;
+	const char *ways; /* NULL: all */
 } opt = {.seed = 1, .count = 100, .shrink = true};
 
 /* ---- worlds ---- */
@@ -72,6 +76,31 @@ void scenario_cluster(void *arg)
 	checks_at_rest();
 }
 
+/* True if |name| is in the list |names|, with commas between. */
+static bool is_in_list(const char *names, const char *name)
+{
+	for (const char *p = names; *p != '\0';) {
+		size_t n = strcspn(p, ",");
+		if (strlen(name) == n && memcmp(p, name, n) == 0)
+			return true;
+		p += n + (p[n] == ',');
+	}
+	return false;
+}
+
+static bool is_way_open(const char *name)
+{
+	return PLAN(ways) > 0 && (opt.ways == NULL || is_in_list(opt.ways, name));
+}
+
+static void print_ways_taken(void)
+{
+	printf("ways");
+	for (size_t i = 0; i < UNLIKELY_COUNT; i++)
+		printf(" %llu", (unsigned long long)world_way_taken(i));
+	printf("\n");
+}
+
 /* Run a seed in this process, which ends. */
 static _Noreturn void seed_run(uint64_t seed)
 {
@@ -79,7 +108,9 @@ static _Noreturn void seed_run(uint64_t seed)
 	world_tells = opt.replays;
 	world_logs = opt.log;
 	world_begin(seed);
+	world_ways_begin(seed, is_way_open);
 	world_run(opt.world->run, NULL);
+	print_ways_taken();
 	printf("ok %llu hash %016llx steps %llu ms %llu requests %llu answered %llu refused %llu left %llu broken %llu lost %llu\n",
 		(unsigned long long)seed, (unsigned long long)world_hash(), (unsigned long long)world_steps(),
 		(unsigned long long)(world_now() / WORLD_MS), (unsigned long long)cluster.sent,
@@ -113,6 +144,15 @@ static void child_start(struct child *c, uint64_t seed)
 	seed_run(seed);
 }
 
+static uint64_t ways_taken[UNLIKELY_COUNT];
+
+static void note_ways(const char *line)
+{
+	char *end;
+	for (size_t i = 0; i < UNLIKELY_COUNT; i++, line = end)
+		ways_taken[i] += strtoull(line, &end, 10);
+}
+
 /* Read the child's output; its last line that begins with "ok" or "FAULT" is its result. */
 static void child_result(struct child *c, int status, char *result, size_t cap)
 {
@@ -122,6 +162,8 @@ static void child_result(struct child *c, int status, char *result, size_t cap)
 	while (fgets(line, sizeof line, c->out) != NULL)
 		if (strncmp(line, "ok ", 3) == 0 || strncmp(line, "FAULT", 5) == 0)
 			(void)snprintf(result, cap, "%s", line);
+		else if (strncmp(line, "ways ", 5) == 0)
+			note_ways(line + 5);
 	if (result[0] == '\0' || (WIFSIGNALED(status) && strncmp(result, "ok ", 3) == 0))
 		(void)snprintf(result, cap, "FAULT: a crash: %s\n",
 			WIFSIGNALED(status) ? strsignal(WTERMSIG(status)) : "no result");
@@ -286,6 +328,34 @@ static void print_kinds(void)
 			(unsigned long long)kinds[i].seed, kinds[i].text);
 }
 
+static const struct {
+	const char *name, *worlds, *meaning;
+} ways[UNLIKELY_COUNT] = {
+#define UNLIKELY(name, worlds, meaning) {#name, worlds, meaning},
+#include "base/unlikely/unlikely.def"
+#undef UNLIKELY
+};
+
+static void print_ways(void)
+{
+	for (size_t i = 0; i < UNLIKELY_COUNT; i++)
+		if (ways_taken[i] > 0)
+			printf("%10llu times %-16s %s\n", (unsigned long long)ways_taken[i], ways[i].name,
+				ways[i].meaning);
+}
+
+/* Print the ways that this world reaches and that no seed went. False: there is one. */
+static bool ways_are_taken(void)
+{
+	bool every = true;
+	for (size_t i = 0; i < UNLIKELY_COUNT; i++)
+		if (ways_taken[i] == 0 && is_in_list(ways[i].worlds, opt.world->name)) {
+			printf("no seed went the way %s: %s\n", ways[i].name, ways[i].meaning);
+			every = false;
+		}
+	return every;
+}
+
 static bool seed_again(uint64_t seed, const char *result)
 {
 	char other[4096];
@@ -340,6 +410,10 @@ static int run_many(void)
 	progress_print(began, true);
 	if (opt.all)
 		print_kinds();
+	if (opt.all)
+		print_ways();
+	if (opt.every_way && !ways_are_taken())
+		return 1;
 	return bad || kinds[0].times > 0;
 }
 
@@ -421,7 +495,8 @@ static void take_args(int argc, char **argv)
 	for (int i = 1; i < argc; i++) {
 		const char *a = argv[i], *v = i + 1 < argc ? argv[i + 1] : NULL;
 		bool takes = strcmp(a, "--twice") != 0 && strcmp(a, "--log") != 0 &&
-			strcmp(a, "--no-shrink") != 0 && strcmp(a, "--all") != 0;
+			strcmp(a, "--no-shrink") != 0 && strcmp(a, "--all") != 0 &&
+			strcmp(a, "--every-way") != 0;
 		if (strcmp(a, "--help") == 0 || strcmp(a, "-h") == 0) {
 			fputs(usage, stdout);
 			exit(0);
@@ -442,6 +517,10 @@ static void take_args(int argc, char **argv)
 			opt.log = true;
 		else if (strcmp(a, "--all") == 0)
 			opt.all = true;
+		else if (strcmp(a, "--every-way") == 0)
+			opt.every_way = true;
+		else if (strcmp(a, "--ways") == 0)
+			opt.ways = v;
 		else if (strcmp(a, "--no-shrink") == 0)
 			opt.shrink = false;
 		else if (strcmp(a, "--world") == 0) {

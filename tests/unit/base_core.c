@@ -15,6 +15,7 @@
 #include "base/core/err.h"
 #include "base/core/list.h"
 #include "base/core/str.h"
+#include "base/unlikely/unlikely.h"
 
 static void arena_stops_at_its_limit(void **state)
 {
@@ -231,6 +232,13 @@ static void the_lack_of_memory_ends_the_program_with_a_line(void **state)
 	close(pipes[1]);
 }
 
+static void programs_go_no_unlikely_way(void **state)
+{
+	(void)state;
+	for (int i = 0; i < UNLIKELY_COUNT; i++)
+		assert_false(unlikely_way((enum unlikely)i));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -247,6 +255,7 @@ int main(void)
 		cmocka_unit_test(near_names_are_found),
 		cmocka_unit_test(codes_map_both_ways),
 		cmocka_unit_test(a_sentence_says_what_it_is_about),
+		cmocka_unit_test(programs_go_no_unlikely_way),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

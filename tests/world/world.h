@@ -42,6 +42,11 @@ void world_tell(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* The run has found a fault: print the reason and end the process with status 3. */
 _Noreturn void world_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
+/* ---- ways ---- */
+/* Let the seed choose which unlikely ways (base/unlikely) the programs go, among those that |open| allows. */
+void world_ways_begin(uint64_t seed, bool (*open)(const char *name));
+uint64_t world_way_taken(size_t place); /* Times that the way of an enum unlikely was gone */
+
 /* ---- machines ---- */
 /* Make a machine with an address in 10.0.0.0/16 and a name that all machines resolve. */
 struct world_host *world_host_new(const char *name);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* node: the node's description and load, and the choice of an engine. */
 #include "agent/daemon/agent.h"
+#include "base/unlikely/unlikely.h"
 
 /* ---- the description ---- */
 
@@ -252,7 +253,7 @@ void agent_changed(struct agent *a)
 	CGN_LIVE(a, AGENT_TAG);
 	const Cognitora__V1__Node *now = node_describe(a);
 	if (now == NULL || a->announce == NULL || a->grpc == NULL ||
-		(a->node != NULL && proto_node_equal(now, a->node)))
+		(a->node != NULL && proto_node_equal(now, a->node) && !unlikely_way(UNLIKELY_node_told)))
 		return;
 	Cognitora__V1__Node *copy = proto_node_dup(now);
 	if (copy == NULL) /* The next change announces this one too */

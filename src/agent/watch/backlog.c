@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/watch/backlog.h"
+#include "base/unlikely/unlikely.h"
 
 #include <stdlib.h>
 
@@ -52,7 +53,7 @@ size_t watch_backlog_add(struct watch_backlog *b, uint64_t digest)
 {
 	if (ranges_has(&b->due, block_range(digest)))
 		return 0; /* Sent with the range */
-	if (b->n < b->cap || backlog_grow(b)) {
+	if (!unlikely_way(UNLIKELY_backlog_full) && (b->n < b->cap || backlog_grow(b))) {
 		b->touched[b->n++] = digest;
 		return 0;
 	}

@@ -6,6 +6,7 @@
 #include "agent/watch/backlog.h"
 #include "base/log/log.h"
 #include "base/pb/pb.h"
+#include "base/unlikely/unlikely.h"
 
 #define SEND_INTERVAL (20 * CGN_MSEC) /* Between two reports of a load that changes */
 #define SEND_BEAT     CGN_SEC         /* Longest time between two reports of a load */
@@ -149,7 +150,8 @@ static void watcher_flush(struct watcher *w)
 	if (!w->begun || w->finished || grpc_over_mark(w->call))
 		return;
 	w->all->ops->load(w->all->user, w->router, &now);
-	w->load_due = w->load_due || w->seq == 0 || load_differs(&now, &w->told);
+	w->load_due = w->load_due || w->seq == 0 || load_differs(&now, &w->told) ||
+		unlikely_way(UNLIKELY_load_told);
 	if (w->load_due) {
 		w->told = now;
 		w->told_at = cgn_loop_now(w->all->loop);
@@ -183,7 +185,7 @@ static void on_check_timer(struct cgn_timer *t)
 	bool stale = all->ops->stale_ms(all->user) > 0;
 	cgn_list_each (it, &all->watchers) {
 		struct watcher *w = CGN_CONTAINER(it, struct watcher, link);
-		w->check_due |= w->changed;
+		w->check_due |= w->changed || unlikely_way(UNLIKELY_check_told);
 		w->source_due |= stale;
 	}
 	watch_flush_all(all);

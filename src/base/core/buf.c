@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/core/err.h"
+#include "base/unlikely/unlikely.h"
 
 void cgn_buf_fini(struct cgn_buf *b)
 {
@@ -24,7 +25,7 @@ char *cgn_buf_room(struct cgn_buf *b, size_t n)
 	if (b->cap - b->n >= n)
 		return b->p + b->n;
 	size_t want = b->cap < 64 ? 64 : b->cap + b->cap / 2;
-	want = want < b->n + n ? b->n + n : want;
+	want = want < b->n + n || unlikely_way(UNLIKELY_buf_exact) ? b->n + n : want;
 	want = want > limit ? limit : want;
 	char *grown = realloc(b->p, want);
 	if (grown == NULL && want <= CGN_SURE_BYTES)

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "base/log/log.h"
+#include "base/unlikely/unlikely.h"
 #include "kvcached/resp/command_priv.h"
 
 static void conn_release(struct cgn_grave *g)
@@ -246,7 +247,7 @@ static void conn_on_data(struct net_conn *net, void *user, const uint8_t *p, siz
 	}
 	if (n == 0)
 		return;
-	if (c->in.n == 0) {
+	if (c->in.n == 0 && !unlikely_way(UNLIKELY_text_kept)) {
 		conn_run(c, (struct stream){.p = (const char *)p, .n = n});
 		return;
 	}

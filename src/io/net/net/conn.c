@@ -8,11 +8,13 @@
 
 #include <uv.h>
 
+#include "base/unlikely/unlikely.h"
 #include "net_priv.h"
 
 #define NET_CONN_TAG   0x0e7c0115U
 #define FLUSH_PATIENCE (5 * CGN_SEC)
 #define QUEUE_LIMIT    (8 * NET_QUEUE_MARK)
+#define READ_SMALL     7
 #define READS_A_TURN   4
 
 static void on_turn_end(struct cgn_hook *h);
@@ -276,7 +278,7 @@ static void queue_rest(struct net_conn *c, const struct iovec *iov, size_t n, si
 bool net_conn_try(struct net_conn *c, const struct iovec *iov, size_t n, size_t *sent)
 {
 	*sent = 0;
-	if (c->out.bytes > 0 || c->corked)
+	if (c->out.bytes > 0 || c->corked || unlikely_way(UNLIKELY_write_queued))
 		return true;
 	struct msghdr m = {.msg_iovlen = n < IOV_MAX ? n : IOV_MAX};
 	/* sendmsg takes a pointer to non-const and does not write through it. */
@@ -426,7 +428,8 @@ static void wire_ended(struct net_conn *c)
 static bool read_once(struct net_conn *c)
 {
 	uint8_t *scratch = cgn_loop_scratch(c->loop);
-	ssize_t n = recv(net_wire_fd(c->wire), scratch, CGN_LOOP_SCRATCH, 0);
+	size_t most = unlikely_way(UNLIKELY_read_small) ? READ_SMALL : CGN_LOOP_SCRATCH;
+	ssize_t n = recv(net_wire_fd(c->wire), scratch, most, 0);
 	if (n < 0 && errno != EAGAIN && errno != EINTR)
 		fail_errno(c, "lost the connection with", errno);
 	else if (n == 0)

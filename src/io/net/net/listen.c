@@ -14,6 +14,7 @@
 #include <sys/stat.h>
 #include <uv.h>
 
+#include "base/unlikely/unlikely.h"
 #include "net_priv.h"
 
 #define LISTENER_TAG   0x0e711573U
@@ -223,7 +224,8 @@ static void on_listen(void *arg, int status, int events)
 		return;
 	}
 	ln->refs++; /* on_accept may close the listener. */
-	for (unsigned i = 0; i < ln->batch && ln->wire != NULL && accept_one(ln); i++)
+	unsigned most = unlikely_way(UNLIKELY_accept_one) ? 1 : ln->batch;
+	for (unsigned i = 0; i < most && ln->wire != NULL && accept_one(ln); i++)
 		;
 	if (ln->wire != NULL && ln->rest.at == 0)
 		net_wire_watch(ln->wire, UV_READABLE);

@@ -8,6 +8,7 @@
 
 #include "base/core/list.h"
 #include "base/log/log.h"
+#include "base/unlikely/unlikely.h"
 
 #define NAME_TAG      0x0e7a3e01U
 #define NAME_INTERVAL (15 * CGN_SEC)
@@ -259,7 +260,7 @@ bool net_name_addresses(struct net_name *n, cgn_nsec now, struct net_addresses *
 {
 	CGN_LIVE(n, NAME_TAG);
 	(void)pthread_mutex_lock(&names_lock);
-	bool known = n->all.n > 0 && !name_is_due(n, now, true);
+	bool known = n->all.n > 0 && !name_is_due(n, now, true) && !unlikely_way(UNLIKELY_name_asked);
 	if (known)
 		name_list(n, out);
 	(void)pthread_mutex_unlock(&names_lock);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/unlikely/unlikely.h"
 #include "net_priv.h"
 
 #define CHUNK_LEAST ((size_t)4096 - sizeof(struct net_chunk))
@@ -44,7 +45,7 @@ static struct net_chunk *chunk_add(struct net_queue *q, size_t cap)
 static struct net_chunk *chunk_grow(struct net_queue *q, size_t n)
 {
 	size_t cap = q->tail != NULL && q->tail->cap > 0 ? q->tail->cap * 2 : CHUNK_LEAST;
-	cap = cap < n ? n : cap;
+	cap = cap < n || unlikely_way(UNLIKELY_chunk_exact) ? n : cap;
 	return chunk_add(q, cap < CHUNK_MOST ? cap : CHUNK_MOST);
 }
 
@@ -115,7 +116,8 @@ static void queue_eat(struct net_queue *q, size_t n)
 static size_t queue_gather(const struct net_queue *q, struct iovec *iov)
 {
 	size_t n = 0;
-	for (struct net_chunk *k = q->head; k != NULL && n < SEND_CHUNKS; k = k->next)
+	size_t most = unlikely_way(UNLIKELY_send_one_chunk) ? 1 : SEND_CHUNKS;
+	for (struct net_chunk *k = q->head; k != NULL && n < most; k = k->next)
 		iov[n++] = net_iov(k->bytes + k->from, k->to - k->from);
 	return n;
 }

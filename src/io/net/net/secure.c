@@ -2,11 +2,13 @@
 /* secure: TLS between wire and reader. Records made in one call are corked into one write. */
 #include <string.h>
 
+#include "base/unlikely/unlikely.h"
 #include "net_priv.h"
 
 /* A full TLS record of plaintext: data that fits is encrypted as one record and sent at once, without a
  * copy into the queue. */
-#define RECORD_MOST ((size_t)16384)
+#define RECORD_SMALL 64
+#define RECORD_MOST  ((size_t)16384)
 
 /* A revoked peer that is silent is found within this time; one that sends, at once. */
 #define RECHECK_EVERY CGN_SEC
@@ -99,7 +101,8 @@ void net_secure_recheck(struct net_conn *c)
 void net_secure_guard(struct net_conn *c)
 {
 	if (net_conn_alive(c) && c->tls != NULL && tls_is_revocable(c->tls))
-		cgn_timer_set(&c->timer, RECHECK_EVERY);
+		cgn_timer_set(&c->timer,
+			unlikely_way(UNLIKELY_recheck_soon) ? RECHECK_EVERY / 100 : RECHECK_EVERY);
 }
 
 static void parts_encrypt(struct net_conn *c, const void *p, size_t n)
@@ -110,19 +113,19 @@ static void parts_encrypt(struct net_conn *c, const void *p, size_t n)
 }
 
 /* Merge small pieces into one record: each record costs 22 bytes and one setup of the cipher. */
-static void write_gathered(struct net_conn *c, const struct iovec *iov, size_t n)
+static void write_gathered(struct net_conn *c, const struct iovec *iov, size_t n, size_t most)
 {
 	uint8_t record[RECORD_MOST];
 	size_t have = 0;
 	for (size_t i = 0; i < n; i++) {
 		const uint8_t *p = iov[i].iov_base;
 		for (size_t left = iov[i].iov_len; left > 0;) {
-			size_t take = RECORD_MOST - have < left ? RECORD_MOST - have : left;
+			size_t take = most - have < left ? most - have : left;
 			memcpy(record + have, p, take);
 			have += take;
 			p += take;
 			left -= take;
-			if (have == RECORD_MOST) {
+			if (have == most) {
 				parts_encrypt(c, record, have);
 				have = 0;
 			}
@@ -136,13 +139,14 @@ void net_secure_write(struct net_conn *c, const struct iovec *iov, size_t n)
 	size_t all = 0;
 	for (size_t i = 0; i < n; i++)
 		all += iov[i].iov_len;
-	bool several = all > RECORD_MOST && !c->corked;
+	const size_t most = unlikely_way(UNLIKELY_record_small) ? RECORD_SMALL : RECORD_MOST;
+	bool several = all > most && !c->corked;
 	if (several)
 		wire_cork(c);
-	if (n == 1)
+	if (n == 1 && most == RECORD_MOST)
 		parts_encrypt(c, iov[0].iov_base, iov[0].iov_len);
 	else
-		write_gathered(c, iov, n);
+		write_gathered(c, iov, n, most);
 	if (several)
 		wire_uncork(c);
 }

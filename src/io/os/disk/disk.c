@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "io/os/disk/disk.h"
+#include "base/unlikely/unlikely.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -36,6 +37,7 @@ static CGN_RC read_all(int fd, const char *path, size_t limit, struct cgn_buf *o
 		size_t room = limit - (out->n - had);
 		/* Reading one byte more than allowed detects a longer file. */
 		room = room < 16384 ? room + 1 : 16384;
+		room = unlikely_way(UNLIKELY_file_read_small) ? 1 : room;
 		char *to = cgn_buf_room(out, room);
 		if (to == NULL)
 			return CGN_FAIL(err, NO_MEMORY, "cannot read %s: no memory", path);
@@ -71,7 +73,7 @@ CGN_RC disk_read_file(const char *path, size_t limit, struct cgn_buf *out, struc
 static int write_all(int fd, struct cgn_str s)
 {
 	while (s.n > 0) {
-		ssize_t n = write(fd, s.p, s.n);
+		ssize_t n = write(fd, s.p, unlikely_way(UNLIKELY_file_write_small) ? 1 : s.n);
 		if (n < 0 && errno != EINTR)
 			return errno;
 		if (n > 0) {

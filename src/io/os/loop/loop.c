@@ -12,6 +12,7 @@
 
 #include <sys/random.h>
 
+#include "base/unlikely/unlikely.h"
 #include "loop_priv.h"
 
 #define LOOP_TAG 0x100b10a5U
@@ -100,6 +101,8 @@ static void fire_due(uv_timer_t *alarm)
 	while (most-- > 0 && (t = timer_heap_first(&l->timers)) != NULL && t->at <= now) {
 		cgn_timer_cancel(t);
 		t->fire(t);
+		if (unlikely_way(UNLIKELY_timers_apart))
+			return; /* before_sleep arms the alarm for the rest. */
 	}
 }
 
@@ -115,7 +118,8 @@ static void arm_alarm(struct cgn_loop *l)
 		uv_timer_stop(&l->alarm);
 		return;
 	}
-	uint64_t due_ms = (at + CGN_MSEC - 1) / CGN_MSEC, now_ms = uv_now(&l->uv);
+	uint64_t due_ms = (at + CGN_MSEC - 1) / CGN_MSEC + unlikely_way(UNLIKELY_timer_late),
+		 now_ms = uv_now(&l->uv);
 	uv_timer_start(&l->alarm, fire_due, due_ms > now_ms ? due_ms - now_ms : 0, 0);
 }
 
@@ -210,7 +214,7 @@ void cgn_loop_post(struct cgn_loop *l, struct cgn_post *p, void (*fn)(struct cgn
 		memory_order_relaxed));
 	/* If the stack was not empty, the poster that found it empty woke the loop, and the loop has not read
 	 * the stack yet. */
-	if (head == NULL)
+	if (head == NULL || unlikely_way(UNLIKELY_wakes_twice))
 		CGN_MUST(uv_async_send(&l->wake) == 0);
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* pages: which pages a value gets. Free runs of pages lie in bins by length and merge with their neighbours
  * at once, so that taking and giving back cost the same however many pages there are. */
+#include "base/unlikely/unlikely.h"
 #include "io/os/pages/pages_priv.h"
 
 #include <stdlib.h>
@@ -147,7 +148,7 @@ static void take_whole(struct pages *p, uint32_t want, struct pages_place *out, 
 	struct pages_run run[PAGES_MAX_RUNS];
 	uint32_t n = 0;
 	for (uint32_t got = 0; got < want; got += run[n++].n)
-		run[n] = run_take(p, want - got, fresh);
+		run[n] = run_take(p, unlikely_way(UNLIKELY_page_alone) ? 1 : want - got, fresh);
 	out->page = n > 0 ? run[0].page : 0;
 	if (n <= 1)
 		return;

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "base/pb/pb.h"
+#include "base/unlikely/unlikely.h"
 #include "io/wire/etcd/etcd_priv.h"
 
 #define ETCD_WATCH_TAG 0xe7cd0004U
@@ -86,7 +87,7 @@ static void page_read(void *source, int64_t revision)
 	const struct etcd_range range = {
 		.key = cgn_buf_view(&w->from),
 		.end = {w->end, w->n},
-		.limit = PAGE_KEYS,
+		.limit = unlikely_way(UNLIKELY_page_of_one) ? 1 : PAGE_KEYS,
 		.revision = revision,
 	};
 	if (w->from.bad)

@@ -3,6 +3,7 @@
  * both versions share. */
 #include <stdlib.h>
 
+#include "base/unlikely/unlikely.h"
 #include "io/net/net/name.h"
 #include "io/wire/http/client_priv.h"
 
@@ -548,12 +549,15 @@ CGN_RC http_call_start(struct http_client *cl, const struct http_request *rq, co
 	CGN_LIVE(cl, HTTP_CLIENT_TAG);
 	CGN_TRY(request_check(rq, err));
 	struct http_call *c = call_new(cl, rq, ops, user);
-	struct client_conn *conn = cl->n_waiting == 0 ? conn_pick(cl) : NULL;
+	bool busy = unlikely_way(UNLIKELY_pool_busy);
+	struct client_conn *conn = cl->n_waiting == 0 && !busy ? conn_pick(cl) : NULL;
 	if (conn != NULL) {
 		calls_assign(conn, c, rq);
 		*out = c;
 		return CGN_OK;
 	}
+	if (busy)
+		http_client_look(cl);
 	cgn_rc rc = call_wait(cl, c, rq, err);
 	if (!cgn_ok(rc)) {
 		cgn_timer_cancel(&c->timer);

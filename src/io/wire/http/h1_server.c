@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/unlikely/unlikely.h"
 #include "io/wire/http/server_priv.h"
 
 static const struct exchange_ops h1_exchange_ops;
@@ -77,7 +78,8 @@ static void h1_head(struct http_exchange *x, int status, const struct http_field
 	bool old = h->parser.ll.http_minor == 0;
 	h->chunked = content_length < 0 && !x->bodyless && !old;
 	bool until_close = content_length < 0 && !x->bodyless && old;
-	h->keep = h->parser.keep_alive && !c->server->draining && !until_close && body_will_come(c);
+	h->keep = h->parser.keep_alive && !c->server->draining && !until_close && body_will_come(c) &&
+		!unlikely_way(UNLIKELY_keeps_not);
 	h->expect = false;
 	if (http_wire_room(&c->wire, http_fields_bytes(fields, n) + 256) == NULL)
 		return;

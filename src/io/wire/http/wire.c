@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "base/unlikely/unlikely.h"
 #include "io/wire/http/wire_priv.h"
 
 #define GATHER      16
@@ -67,7 +68,7 @@ static void send_copied(struct http_wire *w, struct cgn_str before, const struct
 	for (size_t i = 0; i < n; i++)
 		cgn_buf_add(&w->out, iov[i].iov_base, iov[i].iov_len);
 	cgn_buf_str(&w->out, after);
-	if (w->out.n - w->out_at >= HTTP_WIRE_HOLD)
+	if (w->out.n - w->out_at >= HTTP_WIRE_HOLD || unlikely_way(UNLIKELY_flush_early))
 		http_wire_flush(w);
 }
 
@@ -80,7 +81,8 @@ void http_wire_send(struct http_wire *w, struct cgn_str before, const struct iov
 	/* Small pieces are gathered into one write. A piece that is larger than the connection's queue, or
 	 * meets a full one, waits here and is flushed in parts. All others go to the connection without a
 	 * copy. */
-	if (bytes < HTTP_WIRE_HOLD || bytes > NET_QUEUE_MARK || n > GATHER || http_wire_over_mark(w)) {
+	if (bytes < HTTP_WIRE_HOLD || bytes > NET_QUEUE_MARK || n > GATHER || http_wire_over_mark(w) ||
+		unlikely_way(UNLIKELY_body_copied)) {
 		send_copied(w, before, iov, n, after);
 		return;
 	}

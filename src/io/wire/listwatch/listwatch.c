@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "io/wire/listwatch/listwatch.h"
+#include "base/unlikely/unlikely.h"
 
 #define LISTWATCH_TAG 0x115700a7U
 
@@ -48,7 +49,7 @@ static void listwatch_fire(struct cgn_timer *t)
 	CGN_LIVE(w, LISTWATCH_TAG);
 	if (w->state != LISTWATCH_WAITING)
 		w->cfg.ops->probe(w->cfg.source);
-	else if (w->revision != 0)
+	else if (w->revision != 0 && !unlikely_way(UNLIKELY_list_again))
 		stream_open(w);
 	else
 		list_start(w);
@@ -114,7 +115,8 @@ void listwatch_seen(struct listwatch *w, int64_t revision)
 void listwatch_probed(struct listwatch *w)
 {
 	CGN_LIVE(w, LISTWATCH_TAG);
-	cgn_timer_set(&w->timer, w->cfg.probe_interval);
+	cgn_timer_set(&w->timer,
+		unlikely_way(UNLIKELY_probe_early) ? w->cfg.probe_interval / 10 : w->cfg.probe_interval);
 }
 
 void listwatch_failed(struct listwatch *w, const struct cgn_err *why)

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "base/resp/resp.h"
+#include "base/unlikely/unlikely.h"
 #include "io/net/net/net.h"
 #include "io/os/loop/backoff.h"
 
@@ -149,6 +150,7 @@ CGN_RC redis_run(struct redis *r, const struct cgn_str *keys, size_t n_keys, con
 	c->n_keys = n_keys;
 	c->done = done;
 	c->user = user;
+	c->again = unlikely_way(UNLIKELY_script_sent);
 	r->n_calls++;
 	run_send(r, c);
 	return CGN_OK;

@@ -2,6 +2,7 @@
 /* The place of the next record. There are two logs, one of slab files and one of small values. When a file is
  * full, another one must fit the budget, or the oldest is reclaimed. The bytes of one file are reserved for
  * records that are carried while a file is reclaimed. */
+#include "base/unlikely/unlikely.h"
 #include "joint/kv/kvdisk/kvdisk_priv.h"
 
 #include <arpa/inet.h>
@@ -149,14 +150,15 @@ CGN_RC log_room(struct kvdisk *d, bool small, uint64_t bytes, bool carrying, kvd
 	if (bytes > (small ? d->small_file_bytes : d->file_bytes - KVDISK_UNIT))
 		return CGN_FAIL(err, TOO_LARGE, "a value of %llu bytes: a slab file of this store takes %llu",
 			(unsigned long long)bytes, (unsigned long long)(d->file_bytes - 2 * KVDISK_UNIT));
-	if (log_take_room(d, small, bytes, out, f))
+	if (!unlikely_way(UNLIKELY_log_locked) && log_take_room(d, small, bytes, out, f))
 		return CGN_OK;
 	if (!carrying)
 		(void)pthread_mutex_lock(&d->room);
 	cgn_rc rc = CGN_OK;
 	/* Files whose values are all pinned are carried whole and free no space, so the loop is bounded. */
 	unsigned tries = ROOM_TRIES;
-	bool got = log_take_room(d, small, bytes, out, f); /* another thread may have made room */
+	/* Another thread may have made room. */
+	bool got = !unlikely_way(UNLIKELY_log_sealed) && log_take_room(d, small, bytes, out, f);
 	for (; cgn_ok(rc) && !got && tries > 0; tries--) {
 		rc = log_next_file(d, small, carrying, err);
 		got = log_take_room(d, small, bytes, out, f);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The table of files, and slab files: a header of one unit, then the records. */
+#include "base/unlikely/unlikely.h"
 #include "joint/kv/kvdisk/kvdisk_priv.h"
 
 #include <errno.h>
@@ -254,8 +255,8 @@ static bool slab_read_direct(const struct file *f, uint64_t off, uint8_t *head, 
 	size_t n_to)
 {
 	struct direct x;
-	if (f->direct < 0 || f->open || !iov_is_aligned(head) || !direct_plan(&x, head, to, n_to) ||
-		!cgn_ok(io_all(f->direct, false, x.iov, x.n, off, NULL)))
+	if (f->direct < 0 || f->open || unlikely_way(UNLIKELY_read_cached) || !iov_is_aligned(head) ||
+		!direct_plan(&x, head, to, n_to) || !cgn_ok(io_all(f->direct, false, x.iov, x.n, off, NULL)))
 		return false;
 	if (x.last != NULL)
 		memcpy((char *)x.last->iov_base + x.whole, x.tail, x.last->iov_len - x.whole);

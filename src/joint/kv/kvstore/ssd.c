@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "base/log/log.h"
+#include "base/unlikely/unlikely.h"
 
 #define TEND_EVERY  CGN_SEC
 #define BLOCK_BYTES 512U /* RAM tier bytes for each block that the index may have on SSD */
@@ -196,7 +197,7 @@ static void *ssd_thread(void *arg)
 		} else if (more && kvstore_ssd_is_behind(q)) {
 			kvstore_catch_up(q);
 		}
-		if (cgn_since(cgn_clock_now(), tended) >= TEND_EVERY) {
+		if (cgn_since(cgn_clock_now(), tended) >= TEND_EVERY || unlikely_way(UNLIKELY_disk_tended)) {
 			kvdisk_tend(q->disk);
 			ssd_watch_health(q);
 			tended = cgn_clock_now();

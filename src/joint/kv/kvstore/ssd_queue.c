@@ -1,14 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The SSD queue: blocks to write, to remove, or with a new expiry, for the SSD thread. The threads that
  * change the index fill it. The queue's lock is the innermost one. */
+#include "base/unlikely/unlikely.h"
 #include "ssd_priv.h"
 
 static bool queue_push(struct kvstore_ssd *q, struct kvstore_block *b)
 {
 	uint64_t bytes = pages_footprint(b->size);
 	(void)pthread_mutex_lock(&q->lock);
+	/* An empty queue takes any block: the SSD thread would offer one that is refused again and again. */
 	bool fits =
 		q->n < KVSTORE_SSD_QUEUE && (q->bytes == 0 || q->bytes + bytes <= q->most_bytes) && !q->stop;
+	if (q->n > 0 && unlikely_way(UNLIKELY_ssd_queue_full))
+		fits = false;
 	if (fits) {
 		kvstore_block_ref(b);
 		q->job[(q->first + q->n++) % KVSTORE_SSD_QUEUE] = b;

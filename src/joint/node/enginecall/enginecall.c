@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "joint/node/enginecall/enginecall.h"
+#include "base/unlikely/unlikely.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -106,7 +107,8 @@ void enginecall_hung_up(enum http_fail_stage stage, bool retried, struct cgn_err
 
 bool enginecall_gather_add(struct enginecall_gather *g, const void *p, size_t n)
 {
-	if (n > GATHER_BYTES / 4 || n + g->bytes.n > GATHER_BYTES || cgn_buf_room(&g->bytes, n) == NULL) {
+	if (n > GATHER_BYTES / 4 || n + g->bytes.n > GATHER_BYTES || unlikely_way(UNLIKELY_gather_full) ||
+		cgn_buf_room(&g->bytes, n) == NULL) {
 		g->bytes.bad = false;
 		return false;
 	}

@@ -7,6 +7,7 @@
 
 #include "base/crypto/crypto.h"
 #include "base/log/log.h"
+#include "base/unlikely/unlikely.h"
 #include "io/net/pki/signature.h"
 #include "joint/who/oidc/issuer.h"
 
@@ -187,7 +188,7 @@ static CGN_RC seen_or_now(struct oidc *o, const struct digest *token, uint64_t w
 			"the keys of the identity provider are too old (auth.oidc_keys_max_age): %.200s",
 			o->why);
 	*found = cgn_ok(rc) && s->generation == o->generation && wall < s->holder.expires &&
-		crypto_equal(&s->token, token, sizeof *token);
+		crypto_equal(&s->token, token, sizeof *token) && !unlikely_way(UNLIKELY_token_judged);
 	if (*found)
 		*out = s->holder;
 	if (cgn_ok(rc) && !*found) {

@@ -18,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/unlikely/unlikely.h"
 #include "policy/kv/kvindex/match_priv.h"
 #include "policy/kv/kvindex/segment_priv.h"
 
@@ -511,7 +512,7 @@ void kvindex_match(struct kvindex_reader *r, const uint64_t *chain, size_t n)
 
 void kvindex_leap(struct kvindex_reader *r, const uint64_t *chain, size_t n)
 {
-	match_run(r, chain, n, walk_leaping);
+	match_run(r, chain, unlikely_way(UNLIKELY_index_half) ? n / 2 : n, walk_leaping);
 }
 
 /* |*tier|: the tier of the node's last block, unless the note is complete. */

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "base/unlikely/unlikely.h"
 #include "chooser_priv.h"
 
 #include <math.h>
@@ -205,7 +206,7 @@ static float fleet_blocks(const struct chooser *c, size_t n)
  * because otherwise the node with the luckiest error would get the most requests. */
 static void speeds_fill(struct chooser *c, const struct chooser_ask *ask, size_t n)
 {
-	if (c->fleet_left == 0 || c->fleet_model != ask->model) {
+	if (c->fleet_left == 0 || c->fleet_model != ask->model || unlikely_way(UNLIKELY_speeds_again)) {
 		c->fleet = fleet_of(c->cands, n);
 		c->fleet_block_tokens = fleet_blocks(c, n);
 		c->fleet_span = c->fleet_model != ask->model ? 1

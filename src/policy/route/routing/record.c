@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "base/mix/mix.h"
+#include "base/unlikely/unlikely.h"
 #include "policy/route/routing/routing.h"
 
 #define RECORD_TAG 0x5ec04d01U
@@ -381,6 +382,7 @@ void route_record_match(const struct route_record *r, const uint64_t *chain, siz
 {
 	CGN_LIVE(r, RECORD_TAG);
 	n = n < ROUTE_MAX_BLOCKS ? n : ROUTE_MAX_BLOCKS;
+	n = unlikely_way(UNLIKELY_record_half) ? n / 2 : n;
 	size_t i = next_asked(cands, n_cands, 0), here = fetch_first(0, n), next = here;
 	if (i < n_cands)
 		bucket_prefetch(r, chain, 0, here, group_of(&cands[i]));

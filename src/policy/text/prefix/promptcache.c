@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/core/list.h"
+#include "base/unlikely/unlikely.h"
 
 #define CACHE_TAG        0x9c0ac4e1U
 #define ENTRY_TAG        0x9c0ac4e2U
@@ -127,6 +128,7 @@ struct promptcache_entry *promptcache_find(struct promptcache *c, const struct p
 {
 	struct promptcache_entry *found = NULL;
 	CGN_LIVE(c, CACHE_TAG);
+	n = unlikely_way(UNLIKELY_prompt_misses) ? 0 : n;
 	for (size_t lo = 0, hi = n; lo < hi;) {
 		size_t mid = lo + (hi - lo) / 2;
 		struct promptcache_entry *e = entry_lookup(c, &keys[mid]);
@@ -225,7 +227,7 @@ struct promptcache_entry *promptcache_put(struct promptcache *c, const struct pr
 	entry_touch(c, parent);
 	size_t bytes =
 		sizeof *e + (chain->n - before) * sizeof e->own[0] + chain->n_left * sizeof chain->left[0];
-	if (!make_room(c, bytes + MALLOC_OVERHEAD, parent))
+	if (unlikely_way(UNLIKELY_prompt_not_kept) || !make_room(c, bytes + MALLOC_OVERHEAD, parent))
 		return NULL;
 	e = entry_of(key, parent, chain, bytes);
 	if (e == NULL)

@@ -4,6 +4,7 @@
 
 #include "base/log/log.h"
 #include "base/mix/mix.h"
+#include "base/unlikely/unlikely.h"
 #include "router/answer/client/gateway.h"
 #include "router/control/control/access.h"
 #include "router/control/control/budgets.h"
@@ -433,6 +434,8 @@ static void on_tick(struct cgn_timer *t)
 			breaker_report(r, r->members.cluster->by_slot[i]);
 		}
 	router_outliers_check(r);
+	if (unlikely_way(UNLIKELY_view_again))
+		cgn_loop_defer(r->loop, &r->published.hook);
 	for (size_t i = 0; i < r->n_workers; i++)
 		connections += atomic_load_explicit(&r->workers[i]->connections, memory_order_relaxed);
 	metric_set(METRIC_OF(r->shared.telemetry, CONNECTIONS, "http"), (double)connections);

@@ -2,6 +2,7 @@
 /* attempt: from the call that is sent to the head and the bytes of its answer. */
 #include "router/request/attempt/attempt.h"
 
+#include "base/unlikely/unlikely.h"
 #include "router/request/attempt/direct.h"
 #include "router/request/attempt/opening.h"
 #include "router/request/attempt/peercall.h"
@@ -229,5 +230,6 @@ cgn_nsec gw_attempt_poll(const struct gw_worker *w)
 	if (w->shared->peers != NULL && idle > 200 * CGN_MSEC)
 		idle = 200 * CGN_MSEC;
 	cgn_nsec most = stall > 0 && stall / 4 < idle ? stall / 4 : idle;
+	most = unlikely_way(UNLIKELY_look_soon) ? 0 : most;
 	return most > CGN_SEC ? CGN_SEC : most > POLL_LEAST ? most : POLL_LEAST;
 }

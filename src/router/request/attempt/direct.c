@@ -3,6 +3,7 @@
 #include "router/request/attempt/direct.h"
 
 #include "base/log/log.h"
+#include "base/unlikely/unlikely.h"
 
 #define AWAY_TIME (10 * CGN_SEC) /* After an engine could not be reached, its requests go by the agent */
 
@@ -207,7 +208,7 @@ static bool may_start(const struct gw_attempt *a, const struct view_node *node,
 	const struct gw_link *l = a->call.link;
 	const struct gw_shared *shared = a->w->shared;
 	if (d->address == NULL || d->door != NULL || l == NULL ||
-		g->facts.leg != COGNITORA__V1__LEG__LEG_WHOLE)
+		g->facts.leg != COGNITORA__V1__LEG__LEG_WHOLE || unlikely_way(UNLIKELY_agent_asked))
 		return false;
 	if (d->host[0] != '\0' && strcmp(d->host, shared->host_id) != 0)
 		return false;

@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+#include "base/unlikely/unlikely.h"
 #include "joint/cluster/statefile/statefile.h"
 #include "router/request/limit/budgets.h"
 
@@ -47,7 +48,7 @@ struct gw_budgets *gw_budgets_open(struct cgn_loop *l, const char *path)
 static bool book_text(struct gw_budgets *b, struct cgn_buf *out)
 {
 	(void)pthread_mutex_lock(&b->lock);
-	bool changed = budget_book_version(b->book) != b->written;
+	bool changed = budget_book_version(b->book) != b->written || unlikely_way(UNLIKELY_budgets_written);
 	if (changed)
 		budget_book_write(b->book, out);
 	b->written = budget_book_version(b->book);

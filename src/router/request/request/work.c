@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* work: work on a request's body, in the worker's turn or on the thread pool. */
+#include "base/unlikely/unlikely.h"
 #include "router/request/request/request.h"
 
 static void on_pool(void *arg)
@@ -38,7 +39,7 @@ static void work_begin(struct gw_req *r, void (*run)(struct gw_req *r), void (*t
 
 void gw_body_work(struct gw_req *r, void (*run)(struct gw_req *r), void (*then)(struct gw_req *r))
 {
-	work_begin(r, run, then, r->body.bytes.n > GW_INLINE_BODY);
+	work_begin(r, run, then, r->body.bytes.n > GW_INLINE_BODY || unlikely_way(UNLIKELY_work_pooled));
 }
 
 void gw_body_pool(struct gw_req *r, void (*run)(struct gw_req *r), void (*then)(struct gw_req *r))

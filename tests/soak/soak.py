@@ -253,7 +253,7 @@ class Soak:
             with self.faults.on("start") as start:
                 start.begin = self.began
             self.logs, self.memory = Logs(world, self.faults, self.violation), Memory(world, self.violation)
-            load = Load(world, self.o.seed, CLIENTS, self.finished)
+            load = Load(world, self.o.seed, self.o.clients, self.finished)
             batches = Batches(world, load, self.faults, self.violation, self.o.seed)
             self.say(f"the cluster runs: {len(world.programs)} programs, seed {self.o.seed}, logs in {self.folder}")
             each, end = self.o.minutes * 60 / rounds, self.began + self.o.minutes * 60
@@ -298,6 +298,7 @@ def options():
     p = argparse.ArgumentParser(prog="scripts/soak", description=__doc__, epilog=f"kinds of faults: {', '.join(Faults.KINDS)}. Exit status 0: nothing was violated; 1: something was; 2: it can't run here.")
     p.add_argument("--minutes", type=float, default=5, metavar="M", help="how long, at least 1 (default: 5)")
     p.add_argument("--seed", type=int, default=1, metavar="N", help="of faults, clients and what they ask (default: 1)")
+    p.add_argument("--clients", type=int, default=CLIENTS, metavar="N", help=f"clients at once (default: {CLIENTS})")
     p.add_argument("--only", type=lambda s: s.split(","), default=list(Faults.KINDS), metavar="KIND,...", help="only these kinds of faults; none: no fault")
     p.add_argument("--folder", metavar="DIR", help="for configuration, logs and report.json (default: a new one)")
     p.add_argument("--report", metavar="FILE", help="copy report.json there after each round")

@@ -251,13 +251,13 @@ class World:
         return path
 
     def router_settings(self, **varied):
-        """|varied|: what a reload changes."""
+        """|varied|: what a reload changes. Small tables are full after the first minutes: what grows later is a leak."""
         limits = {"rps": 500.0, "burst": 2000, "tokens_per_minute": 100000000}
         if self.redis:
             limits |= {"redis_url": f"redis://{self.at('s')}:{REDIS}/0", "redis_timeout": "500ms"}
         tenants = {f'tenants."{t}"': {"budgets": b} for t, b in TENANTS.items() if b}
-        return {"router": {"worker_threads": 2, "resume": True, "drain_timeout": "2s", "max_inflight_body": "64MiB", "stall_timeout": "4s",
-                           "first_byte_timeout": "10s", "stream_idle_timeout": "10s", **varied.get("router", {})},
+        return {"router": {"worker_threads": 2, "record_size": "1MiB", "explain_size": "1MiB", "prompt_cache": "1MiB", "resume": True,
+                           "drain_timeout": "2s", "max_inflight_body": "64MiB", "stall_timeout": "4s", "first_byte_timeout": "10s", "stream_idle_timeout": "10s", **varied.get("router", {})},
                 "router.admission": {"max_concurrent_per_replica": 16, "max_queue": 200, "queue_timeout": "10s", **varied.get("admission", {})},
                 "router.breaker": {"open_for": "1s"},
                 "router.rate_limit": limits, "auth": {"enabled": True, "api_keys_file": str(self.folder / "keys")},

@@ -208,6 +208,32 @@ def test_joules_of_requests_add_up_to_the_counter(world):
     assert agent_metric(c, "a", "cgn_node_power_error_ratio") < 0.8
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("names, whole", [("a", True), ("a", False), ("ab", True)], ids=["whole", "streamed", "whole, two nodes"])
+def test_joules_of_requests_apart_are_what_their_nodes_gave(world, names, whole):
+    """Requests with half a second between them, as a client that asks now and then sends them."""
+    c, gpus = world(list(names))
+
+    def given():
+        return sum(j["prefill"] + j["decode"] for j in (all_joules(c, n) for n in names))
+
+    def a_round():
+        before, n = given(), len([e for e in c.router_process.events("gateway.request") if e["model"]])
+        for i in range(8):
+            time.sleep(0.5)  # the traffic
+            assert c.chat(f"now and then {i} " + "x" * 2000, max_tokens=30, stream=not whole).status == 200
+        told = [x["joules"] for x in logged(c, n + 8)[n:]]
+        assert all(j > 0 for j in told), told
+        for name in names:
+            readings(c, name, 2)
+        return sum(told), given() - before
+    a_round()  # the curve is learned
+    rounds = [a_round()]
+    while rounds[-1][0] != pytest.approx(rounds[-1][1], rel=0.05) and len(rounds) < 4:  # a reading that is late on a busy machine
+        rounds.append(a_round())
+    assert rounds[-1][0] == pytest.approx(rounds[-1][1], rel=0.05), rounds
+
+
 @pytest.mark.parametrize("version", ["--http1.1", "--http2-prior-knowledge"])
 def test_a_stream_tells_its_joules_in_a_trailer(world, version):
     """Who reads trailers gets the joules of a stream after its last byte; everyone else gets the stream alone."""

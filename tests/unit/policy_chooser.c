@@ -44,6 +44,12 @@ static void the_last_place_is_taken_once(void **state)
 	world_fini(&w);
 }
 
+static void report_sums(struct world *w, uint32_t slot, double stream_j, double token_j, cgn_nsec at)
+{
+	const struct energy_report r = {.sums = {stream_j, token_j, at}, .scale = 1, .pace = 1};
+	energy_board_sums(w->shared.energy, slot, &r);
+}
+
 /* A node alone, whose meter tells once a second, uses 100 W for a prompt: one request of 2 s has 200 J, whole or streamed,
  * with its place claimed before or not. */
 static void a_request_is_told_its_joules(void **state)
@@ -66,19 +72,22 @@ static void a_request_is_told_its_joules(void **state)
 		uint32_t slot = p.cands[p.index].slot;
 		const struct energy_curve watts = {.prefill = 100};
 		energy_board_set(board, slot, &watts, 0);
-		energy_board_sums(board, slot, &(struct energy_instant){1000, 5000, 109 * CGN_SEC}, 1);
+		report_sums(&w, slot, 1000, 5000, 109 * CGN_SEC);
 		if (claims)
 			assert_true(chooser_claim(w.chooser, &ask, &p));
 		chooser_book(w.chooser, &ask, &p, &t);
 		/* The meter counts the first second of the prompt, and nothing before it. */
-		double share = 100 / (t.new_tokens + 1.0);
-		energy_board_sums(board, slot, &(struct energy_instant){1000, 5000 + share, 111 * CGN_SEC},
-			1);
+		report_sums(&w, slot, 1000, 5000 + 100 / (t.new_tokens + 1.0), 111 * CGN_SEC);
 		struct chooser_energy e = chooser_joules(w.chooser, &t, 112 * CGN_SEC);
 		assert_true(e.counted);
 		if (e.prefill_j + e.decode_j < 190 || e.prefill_j + e.decode_j > 210)
 			fail_msg("claims %d, whole %d: %g + %g J", claims, whole, e.prefill_j, e.decode_j);
-		chooser_release(w.chooser, &t, 112 * CGN_SEC);
+		/* Another meter begins at 0: the joules until then stay. */
+		report_sums(&w, slot, 0, 0, 112 * CGN_SEC);
+		chooser_release(w.chooser, &t, 113 * CGN_SEC);
+		e = chooser_joules(w.chooser, &t, 114 * CGN_SEC);
+		if (e.prefill_j + e.decode_j < 290 || e.prefill_j + e.decode_j > 310)
+			fail_msg("a new meter: %g + %g J", e.prefill_j, e.decode_j);
 		world_fini(&w);
 		energy_board_free(&board);
 	}

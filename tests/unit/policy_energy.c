@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "policy/power/energy/energy.h"
+#include "policy/power/energy/board.h"
 #include "policy/power/energy/meter.h"
 #include "policy/power/energy/park.h"
 #include "policy/power/energy/series.h"
@@ -260,7 +260,7 @@ static void board_counts_what_was_measured(void **state)
 	(void)state;
 	struct energy_board *b = energy_board_new(8);
 	const struct energy_load idle = {0}, four = {.streams = 4}, prompt = {.prompt_tokens = 9};
-	const struct energy_instant sums = {.at = 100 * CGN_SEC};
+	const struct energy_report report = {.sums.at = 100 * CGN_SEC, .scale = 1.1, .pace = 1};
 	cgn_nsec now = 105 * CGN_SEC, late = 111 * CGN_SEC;
 	near_to(energy_board_watts(b, 3, &four, now), 0, 0);
 	/* Without a curve the node's own measurement counts, while it is fresh. */
@@ -275,7 +275,7 @@ static void board_counts_what_was_measured(void **state)
 	near_to(energy_board_watts(b, 3, &idle, now), 120 + 150, 1e-6);
 	near_to(energy_board_watts(b, 3, &four, now), 339 + 150, 1e-6);
 	near_to(energy_board_watts(b, 3, &prompt, now), 680 + 150, 1e-6);
-	energy_board_sums(b, 3, &sums, 1.1); /* The counter says more than the curve */
+	energy_board_sums(b, 3, &report); /* The counter says more than the curve */
 	near_to(energy_board_watts(b, 3, &prompt, now), 680 * 1.1 + 150, 1e-6);
 	near_to(energy_board_watts(b, 3, &prompt, late), 680, 1e-6);
 	energy_board_set(b, 3, &real, ENERGY_PARKED);

@@ -115,6 +115,7 @@ void node_energy_tell(struct node_energy *e, Cognitora__V1__Energy *out, float *
 	out->stream_joules = s.stream_j;
 	out->token_joules = s.token_j;
 	out->scale = (float)e->meter.scale;
+	out->pace = (float)energy_meter_pace(&e->meter);
 }
 
 bool node_energy_speaks(const struct node_energy *e)

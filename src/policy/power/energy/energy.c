@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "policy/power/energy/energy.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #define LIMIT_W    700.0
@@ -39,6 +38,21 @@ double energy_decode_watts(const struct energy_curve *c, double streams)
 	double share;
 	size_t k = knot_below(streams, &share);
 	return (double)c->decode[k] * (1 - share) + (double)c->decode[k + 1] * share;
+}
+
+double energy_load_watts(const struct energy_curve *c, const struct energy_load *load)
+{
+	return load->prompts > 0 ? (double)c->prefill : energy_decode_watts(c, load->streams);
+}
+
+double energy_share(const struct energy_load *load, double joules, double *stream_j, double *token_j)
+{
+	double shares = load->streams + (load->prompts > 0 ? (double)ENERGY_PROMPT_SHARES : 0);
+	double one = shares > 0 ? joules / shares : 0;
+	*stream_j += one;
+	if (load->prompts > 0)
+		*token_j += one * ENERGY_PROMPT_SHARES / (double)(load->prompt_tokens + load->prompts);
+	return one;
 }
 
 /* ---- counters ---- */
@@ -208,180 +222,4 @@ uint32_t energy_knee(const struct energy_curve *c, double step_ms, double batch_
 		if (joules_per_token(c, b, step_ms, batch_ms) <= least * (1 + slack))
 			return b;
 	return most;
-}
-
-/* ---- the curve of a node, for all threads ---- */
-
-static void float_store(_Atomic uint32_t *to, float v)
-{
-	uint32_t bits;
-	memcpy(&bits, &v, sizeof bits);
-	atomic_store_explicit(to, bits, memory_order_relaxed);
-}
-
-static float float_load(const _Atomic uint32_t *from)
-{
-	uint32_t bits = atomic_load_explicit(from, memory_order_relaxed);
-	float v;
-	memcpy(&v, &bits, sizeof v);
-	return v;
-}
-
-static void seat_set(struct energy_seat *s, const struct energy_curve *c, unsigned flags)
-{
-	for (size_t k = 0; k < ENERGY_KNOTS; k++)
-		float_store(&s->decode[k], c->decode[k]);
-	float_store(&s->prefill, c->prefill);
-	atomic_store_explicit(&s->flags, flags, memory_order_relaxed);
-}
-
-struct energy_board *energy_board_new(uint32_t n)
-{
-	struct energy_board *b = CGN_NEW(struct energy_board);
-	b->seat = CGN_NEW_ARRAY(struct energy_seat, n);
-	b->n = n;
-	energy_board_price(b, 1);
-	return b;
-}
-
-void energy_board_price(struct energy_board *b, double times)
-{
-	float_store(&b->price, (float)times);
-}
-
-double energy_board_price_of(const struct energy_board *b)
-{
-	return (double)float_load(&b->price);
-}
-
-void energy_board_free(struct energy_board **take)
-{
-	if (*take != NULL)
-		free((*take)->seat);
-	free(*take);
-	*take = NULL;
-}
-
-void energy_board_set(struct energy_board *b, uint32_t slot, const struct energy_curve *c, unsigned flags)
-{
-	CGN_MUST(slot < b->n);
-	seat_set(&b->seat[slot], c, flags);
-	if (slot >= atomic_load_explicit(&b->top, memory_order_relaxed))
-		atomic_store_explicit(&b->top, slot + 1, memory_order_relaxed);
-}
-
-unsigned energy_board_get(const struct energy_board *b, uint32_t slot, struct energy_curve *out)
-{
-	CGN_MUST(slot < b->n);
-	const struct energy_seat *s = &b->seat[slot];
-	for (size_t k = 0; k < ENERGY_KNOTS; k++)
-		out->decode[k] = float_load(&s->decode[k]);
-	out->prefill = float_load(&s->prefill);
-	return atomic_load_explicit(&s->flags, memory_order_relaxed);
-}
-
-double energy_prompt_watts(const struct energy_board *b, uint32_t slot)
-{
-	struct energy_curve curve;
-	if (b == NULL)
-		return 0;
-	(void)energy_board_get(b, slot, &curve);
-	return energy_known(&curve) ? (double)(curve.prefill - curve.decode[0]) : 0;
-}
-
-static double double_load(const _Atomic uint64_t *from)
-{
-	uint64_t bits = atomic_load_explicit(from, memory_order_relaxed);
-	double v;
-	memcpy(&v, &bits, sizeof v);
-	return v;
-}
-
-static void double_store(_Atomic uint64_t *to, double v)
-{
-	uint64_t bits;
-	memcpy(&bits, &v, sizeof bits);
-	atomic_store_explicit(to, bits, memory_order_relaxed);
-}
-
-void energy_board_sums(struct energy_board *b, uint32_t slot, const struct energy_instant *sums, double scale)
-{
-	CGN_MUST(slot < b->n);
-	struct energy_seat *s = &b->seat[slot];
-	double_store(&s->stream_j, sums->stream_j);
-	double_store(&s->token_j, sums->token_j);
-	float_store(&s->scale, (float)scale);
-	atomic_store_explicit(&s->at, sums->at, memory_order_relaxed);
-}
-
-void energy_board_clear(struct energy_board *b, uint32_t slot)
-{
-	const struct energy_curve none = {.prefill = 0};
-	energy_board_set(b, slot, &none, 0);
-	energy_board_measured(b, slot, 0, 0, 0);
-	atomic_store_explicit(&b->seat[slot].at, 0, memory_order_relaxed);
-}
-
-void energy_board_measured(struct energy_board *b, uint32_t slot, double node_w, double extra_w, cgn_nsec at)
-{
-	CGN_MUST(slot < b->n);
-	struct energy_seat *s = &b->seat[slot];
-	float_store(&s->node_w, (float)node_w);
-	float_store(&s->extra_w, (float)extra_w);
-	atomic_store_explicit(&s->measured, at, memory_order_relaxed);
-}
-
-static bool is_lately(const _Atomic uint64_t *at, cgn_nsec now)
-{
-	cgn_nsec then = atomic_load_explicit(at, memory_order_relaxed);
-	return then != 0 && now <= then + ENERGY_STOP;
-}
-
-double energy_board_node_watts(const struct energy_board *b, uint32_t slot, cgn_nsec now)
-{
-	CGN_MUST(slot < b->n);
-	const struct energy_seat *s = &b->seat[slot];
-	return is_lately(&s->measured, now) ? (double)float_load(&s->node_w) : 0;
-}
-
-double energy_board_watts(const struct energy_board *b, uint32_t slot, const struct energy_load *load,
-	cgn_nsec now)
-{
-	CGN_MUST(slot < b->n);
-	const struct energy_seat *s = &b->seat[slot];
-	struct energy_curve c;
-	unsigned flags = energy_board_get(b, slot, &c);
-	if (!energy_known(&c))
-		return energy_board_node_watts(b, slot, now);
-	double watts = (flags & ENERGY_PARKED) != 0 ? (double)c.decode[0]
-		: load->prompt_tokens > 0           ? (double)c.prefill
-						    : energy_decode_watts(&c, load->streams);
-	double scale = is_lately(&s->at, now) ? (double)float_load(&s->scale) : 1;
-	return watts * scale + (is_lately(&s->measured, now) ? (double)float_load(&s->extra_w) : 0);
-}
-
-struct energy_instant energy_board_expect(const struct energy_board *b, uint32_t slot,
-	const struct energy_load *load, const struct energy_instant *since, cgn_nsec now)
-{
-	CGN_MUST(slot < b->n);
-	const struct energy_seat *s = &b->seat[slot];
-	struct energy_curve c;
-	struct energy_instant from = {double_load(&s->stream_j), double_load(&s->token_j),
-		atomic_load_explicit(&s->at, memory_order_relaxed)};
-	if (from.at == 0 || now > from.at + ENERGY_STOP)
-		return (struct energy_instant){.at = 0};
-	if (since->at > from.at)
-		from = *since;
-	(void)energy_board_get(b, slot, &c);
-	double shares = load->streams + (load->prompts > 0 ? (double)ENERGY_PROMPT_SHARES : 0);
-	double watts = load->prompts > 0 ? (double)c.prefill : energy_decode_watts(&c, load->streams);
-	double joules = now > from.at
-		? watts * (double)float_load(&s->scale) * (double)cgn_since(now, from.at) * 1e-9
-		: 0;
-	double one = shares > 0 ? joules / shares : 0;
-	from.stream_j += one;
-	if (load->prompts > 0)
-		from.token_j += one * ENERGY_PROMPT_SHARES / (double)(load->prompt_tokens + load->prompts);
-	from.at = now;
-	return from;
 }

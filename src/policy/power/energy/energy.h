@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* energy: the power that a node draws at which load, learned from its energy counter, and what follows from it: the
- * joules that one more request costs there, and the share of the node's energy that a request used. Pure; a
- * struct energy_seat may be read and written by any thread, everything else belongs to one.
+ * joules that one more request costs there. Pure; one thread. board.h has the curves for all threads.
  *
  * The load of a node at an instant is one of three: it computes prompts (prefill), it only generates tokens for |b|
  * streams (decode), or nothing runs (idle). An engine that does both in one step counts as computing prompts. The curve has
@@ -15,7 +14,6 @@
  * knot that was learned. The curve never falls with streams. The error is the moving mean of |expected -
  * counted| / counted, before the sample is learned. */
 #pragma once
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -36,6 +34,15 @@ static inline bool energy_known(const struct energy_curve *c)
 	return c->prefill > 0;
 }
 double energy_decode_watts(const struct energy_curve *c, double streams); /* 0 streams: idle. */
+/* A node's load, as its meter is told it. */
+struct energy_load {
+	uint32_t streams, prompts;
+	uint64_t prompt_tokens;
+};
+double energy_load_watts(const struct energy_curve *c, const struct energy_load *load);
+/* Add to the sums of a node (meter.h) what |joules| are for one stream and for one token of a prompt. Return the joules
+ * of one share; 0: nothing runs, and the sums stay. */
+double energy_share(const struct energy_load *load, double joules, double *stream_j, double *token_j);
 
 /* ---- counters ---- */
 
@@ -98,63 +105,3 @@ double energy_marginal(const struct energy_curve *c, const struct energy_ask *a)
  * least that up to |most| streams reach: filling the node further saves little. */
 uint32_t energy_knee(const struct energy_curve *c, double step_ms, double batch_ms, uint32_t most,
 	double slack);
-
-/* ---- the curve of a node, for all threads ---- */
-
-struct energy_seat {
-	_Atomic uint32_t decode[ENERGY_KNOTS], prefill;
-	_Atomic uint32_t flags;                 /* enum energy_flag. */
-	_Atomic uint32_t watts;                 /* Expected at |at|. */
-	_Atomic uint32_t scale;                 /* Factor on the curve until the next report. */
-	_Atomic uint64_t stream_j, token_j, at; /* The sums of struct energy_sums; at 0: unknown. */
-	_Atomic uint32_t node_w, extra_w;       /* Measured at |measured|. */
-	_Atomic uint64_t measured;
-};
-enum energy_flag {
-	ENERGY_HOT = 1,   /* The node slows down because of heat or power. */
-	ENERGY_PARKED = 2 /* The engine is not there; the node takes no requests. */
-};
-/* All nodes of a cluster, by slot. */
-struct energy_board {
-	struct energy_seat *seat; /* Owned. */
-	uint32_t n;
-	_Atomic uint32_t top;   /* Seats from here on were never set. */
-	_Atomic uint32_t price; /* Price of a joule, in times the usual one. */
-};
-struct energy_board *energy_board_new(uint32_t n);
-void energy_board_free(struct energy_board **take);
-void energy_board_price(struct energy_board *b, double times); /* 1 at first. */
-double energy_board_price_of(const struct energy_board *b);
-void energy_board_set(struct energy_board *b, uint32_t slot, const struct energy_curve *c, unsigned flags);
-/* The meter's sums, and its scale, as they were at |sums->at|. */
-struct energy_instant;
-void energy_board_sums(struct energy_board *b, uint32_t slot, const struct energy_instant *sums,
-	double scale);
-void energy_board_clear(struct energy_board *b, uint32_t slot); /* The node is gone, or counts no more. */
-/* A node's load, as its meter is told it. */
-struct energy_load {
-	uint32_t streams, prompts;
-	uint64_t prompt_tokens;
-};
-/* The sums of a node's meter at an instant. */
-struct energy_instant {
-	double stream_j, token_j;
-	cgn_nsec at; /* 0: unknown. */
-};
-/* Return the sums that are expected at |now|, when the load has been |load| since |since| or since the last report,
- * whichever was later. |since| unknown: since the last report. at 0: unknown, or no report for ENERGY_STOP. */
-struct energy_instant energy_board_expect(const struct energy_board *b, uint32_t slot,
-	const struct energy_load *load, const struct energy_instant *since, cgn_nsec now);
-/* The agent measured at |at| that the machine draws |node_w|, of which its counters do not count |extra_w|. 0: unknown. */
-void energy_board_measured(struct energy_board *b, uint32_t slot, double node_w, double extra_w, cgn_nsec at);
-/* Return the watts of a node with the load |load|: what its curve says, times the scale of its last report,
- * and what its meter showed beyond its counters; without a curve the measured watts. A report counts for
- * ENERGY_STOP. 0: unknown. */
-double energy_board_watts(const struct energy_board *b, uint32_t slot, const struct energy_load *load,
-	cgn_nsec now);
-double energy_board_node_watts(const struct energy_board *b, uint32_t slot,
-	cgn_nsec now); /* Measured; 0: unknown. */
-/* Fill |out|, and return the flags. A curve that is written meanwhile may be half old. */
-unsigned energy_board_get(const struct energy_board *b, uint32_t slot, struct energy_curve *out);
-/* Return the power of a prompt on the node beyond that of an idle node; 0: unknown. |b| may be NULL. */
-double energy_prompt_watts(const struct energy_board *b, uint32_t slot);

@@ -3,6 +3,7 @@
 
 #define SCALE_GAIN 0.3
 #define SCALE_MOST 4.0
+#define PACE_S     0.25 /* Routers are told so often while requests run. */
 
 void energy_meter_init(struct energy_meter *m, double limit_w, cgn_nsec now)
 {
@@ -12,28 +13,18 @@ void energy_meter_init(struct energy_meter *m, double limit_w, cgn_nsec now)
 
 static double watts_now(const struct energy_meter *m)
 {
-	const struct energy_curve *c = &m->model.curve;
-	return m->scale *
-		(m->load.prompts > 0 ? (double)c->prefill : energy_decode_watts(c, m->load.streams));
+	return m->scale * energy_load_watts(&m->model.curve, &m->load);
 }
 
 /* Give |joules| to what runs. */
 static void joules_give(struct energy_meter *m, double joules)
 {
 	struct energy_sums *s = &m->sums;
-	double shares = m->load.streams + (m->load.prompts > 0 ? (double)ENERGY_PROMPT_SHARES : 0);
 	m->ahead_j += joules;
-	if (shares <= 0) {
-		s->idle_j += joules;
-		return;
-	}
-	double one = joules / shares;
-	s->stream_j += one;
+	double one = energy_share(&m->load, joules, &s->stream_j, &s->token_j);
 	s->decode_j += one * m->load.streams;
-	if (m->load.prompts == 0)
-		return;
-	s->prefill_j += one * ENERGY_PROMPT_SHARES;
-	s->token_j += one * ENERGY_PROMPT_SHARES / (double)(m->load.prompt_tokens + m->load.prompts);
+	s->prefill_j += m->load.prompts > 0 ? one * ENERGY_PROMPT_SHARES : 0;
+	s->idle_j += one > 0 ? 0 : joules;
 }
 
 /* Return the part of the debt that is settled beside |joules|. */
@@ -100,4 +91,11 @@ struct energy_sums energy_meter_sums(struct energy_meter *m, cgn_nsec now)
 	time_pass(m, now);
 	m->sums.watts = watts_now(m);
 	return m->sums;
+}
+
+double energy_meter_pace(const struct energy_meter *m)
+{
+	double share = m->debt_j / (watts_now(m) * PACE_S);
+	share = share > METER_DEBT ? METER_DEBT : share < -METER_DEBT ? -METER_DEBT : share;
+	return m->scale * (1 + share);
 }

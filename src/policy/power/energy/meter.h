@@ -41,3 +41,6 @@ void energy_meter_counted(struct energy_meter *m, double joules, double seconds,
 /* The counter's span is lost: begin another at |now|. Joules that requests have stay theirs. */
 void energy_meter_skip(struct energy_meter *m, cgn_nsec now);
 struct energy_sums energy_meter_sums(struct energy_meter *m, cgn_nsec now);
+/* Return the factor on the curve by which joules are given out now: the scale, and the part of the debt that is made up
+ * for until the next report. */
+double energy_meter_pace(const struct energy_meter *m);

@@ -212,7 +212,7 @@ void chooser_book(struct chooser *c, const struct chooser_ask *ask, const struct
 		.at = ask->now};
 	if (w->load_ms > 0)
 		warm_note(&stats->warm, ask->model->name, ask->now);
-	chooser_energy_booked(c, out, p->claimed, ask->now);
+	chooser_energy_booked(c, out, ask->now);
 	load_book(stats, p, out);
 	hotprefix_book(c, ask, p, out);
 	move_book(c, ask, p, out);
@@ -229,7 +229,7 @@ void chooser_begun(struct chooser *c, struct chooser_ticket *t, cgn_nsec now)
 	if (!t->booked || !t->prefilling)
 		return;
 	struct node_stats *stats = stats_of(c, t);
-	chooser_energy_settle(c, t, now);
+	chooser_energy_begun(c, t, now);
 	t->prefilling = false;
 	t->begun_at = t->whole ? 0 : now;
 	atomic_fetch_sub_explicit(&stats->queued_tokens, t->queued_tokens, memory_order_relaxed);
@@ -252,7 +252,7 @@ void chooser_release(struct chooser *c, struct chooser_ticket *t, cgn_nsec now)
 	if (!t->booked)
 		return;
 	struct node_stats *stats = stats_of(c, t);
-	chooser_energy_settle(c, t, now);
+	chooser_energy_left(c, t, now);
 	t->beside_last = streams_beside(stats);
 	t->busy_last = node_stats_busy(stats, now);
 	if (t->prefilling)

@@ -37,9 +37,11 @@ float chooser_common(const struct route_cand *cands, size_t n);
 /* Fill in the joules of the candidates, why rules for energy bar them, and the part of |score| that is about energy. */
 void chooser_energy_fill(const struct chooser *c, const struct chooser_ask *ask, struct route_ask *score,
 	struct route_cand *cands, size_t n);
-/* The request of |t| is at its node from |now| on; its phase, prompt or answer, ends at |now|. */
-void chooser_energy_booked(const struct chooser *c, struct chooser_ticket *t, bool claimed, cgn_nsec now);
-void chooser_energy_settle(const struct chooser *c, struct chooser_ticket *t, cgn_nsec now);
+/* The request of |t| is at its node from |now| on; its prompt is computed; it has left. Call each before the change of
+ * t->prefilling. */
+void chooser_energy_booked(const struct chooser *c, struct chooser_ticket *t, cgn_nsec now);
+void chooser_energy_begun(const struct chooser *c, struct chooser_ticket *t, cgn_nsec now);
+void chooser_energy_left(const struct chooser *c, struct chooser_ticket *t, cgn_nsec now);
 /* How the prompt of an answer leg comes from another node. */
 struct chooser_way {
 	uint64_t handoff;

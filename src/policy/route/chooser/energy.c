@@ -129,64 +129,71 @@ size_t chooser_energy_shadow(const struct chooser_pick_result *p)
 
 /* ---- the joules of a request ---- */
 
-static struct energy_load load_of(const struct node_stats *s)
+static struct energy_load prompt_of(const struct chooser_ticket *t)
 {
-	uint32_t streams = atomic_load_explicit(&s->decoding, memory_order_relaxed) +
-		atomic_load_explicit(&s->others_decoding, memory_order_relaxed);
-	uint32_t all = atomic_load_explicit(&s->inflight, memory_order_relaxed) +
-		atomic_load_explicit(&s->others, memory_order_relaxed);
-	return (struct energy_load){streams, all > streams ? all - streams : 0,
-		atomic_load_explicit(&s->queued_tokens, memory_order_relaxed) +
-			atomic_load_explicit(&s->others_tokens, memory_order_relaxed)};
+	return (struct energy_load){.prompts = 1, .prompt_tokens = t->new_tokens};
 }
 
-/* A request whose answer comes as a whole counts as a stream here, and as a prompt at its agent. */
-static void count_as_prompt(const struct chooser_ticket *t, struct energy_load *load)
-{
-	if (!t->prefilling || !t->whole)
-		return;
-	load->streams -= load->streams > 0;
-	load->prompts++;
-	load->prompt_tokens += t->new_tokens;
-}
+static const struct energy_load nothing, stream = {.streams = 1};
 
-static struct energy_instant sums_expect(const struct chooser *c, const struct chooser_ticket *t,
-	const struct energy_load *load, cgn_nsec now)
+/* The load of the node changes from |less| to |more|. Return the sums before it. */
+static struct energy_instant load_change(const struct chooser *c, const struct chooser_ticket *t,
+	const struct energy_load *less, const struct energy_load *more, cgn_nsec now)
 {
 	if (c->shared.energy == NULL)
 		return (struct energy_instant){.at = 0};
-	return energy_board_expect(c->shared.energy, t->slot, load, &t->energy.from, now);
+	return energy_board_count(c->shared.energy, t->slot, less, more, now);
 }
 
-/* The sums begin at what the node used without this request. |claimed|: the request's place is counted by now, its
- * prompt is not; a prompt without tokens would get all joules since the last report for a single token. */
-void chooser_energy_booked(const struct chooser *c, struct chooser_ticket *t, bool claimed, cgn_nsec now)
+/* Add the joules until |to| of the phase that |t| is in. A report may say less than was expected before it, so a
+ * phase may have less than nothing. */
+static void phase_add(const struct chooser_ticket *t, struct chooser_energy *e,
+	const struct energy_instant *to)
 {
-	struct energy_load load = load_of(&c->shared.stats[t->slot]);
-	load.prompts -= claimed && load.prompts > 0;
-	t->energy.from = sums_expect(c, t, &load, now);
+	if (!e->counted || to->at == 0)
+		return;
+	if (t->prefilling)
+		e->prefill_j += (to->token_j - e->from.token_j) * (t->new_tokens + 1.0);
+	else
+		e->decode_j += to->stream_j - e->from.stream_j;
+	e->from = *to;
+}
+
+void chooser_energy_booked(const struct chooser *c, struct chooser_ticket *t, cgn_nsec now)
+{
+	const struct energy_load prompt = prompt_of(t);
+	t->energy.from = load_change(c, t, &nothing, &prompt, now);
 	t->energy.counted = t->energy.from.at != 0;
+}
+
+void chooser_energy_begun(const struct chooser *c, struct chooser_ticket *t, cgn_nsec now)
+{
+	const struct energy_load prompt = prompt_of(t);
+	const struct energy_instant to = load_change(c, t, &prompt, &stream, now);
+	phase_add(t, &t->energy, &to);
+}
+
+void chooser_energy_left(const struct chooser *c, struct chooser_ticket *t, cgn_nsec now)
+{
+	const struct energy_load prompt = prompt_of(t);
+	const struct energy_instant to = load_change(c, t, t->prefilling ? &prompt : &stream, &nothing, now);
+	phase_add(t, &t->energy, &to);
+}
+
+static double at_least_0(double v)
+{
+	return v > 0 ? v : 0;
 }
 
 struct chooser_energy chooser_joules(const struct chooser *c, const struct chooser_ticket *t, cgn_nsec now)
 {
 	struct chooser_energy e = t->energy;
-	if (!t->booked || !e.counted)
-		return e;
-	struct energy_load load = load_of(&c->shared.stats[t->slot]);
-	count_as_prompt(t, &load);
-	const struct energy_instant to = sums_expect(c, t, &load, now);
-	if (to.at == 0)
-		return e;
-	bool prompt = t->prefilling;
-	double used = prompt ? (to.token_j - e.from.token_j) * (t->new_tokens + 1.0)
-			     : to.stream_j - e.from.stream_j;
-	*(prompt ? &e.prefill_j : &e.decode_j) += used > 0 ? used : 0;
-	e.from = to;
+	if (t->booked && e.counted) {
+		const struct energy_instant to = load_change(c, t, &nothing, &nothing, now);
+		phase_add(t, &e, &to);
+	}
+	double sum = at_least_0(e.prefill_j + e.decode_j), prefill = at_least_0(e.prefill_j);
+	e.prefill_j = prefill < sum ? prefill : sum;
+	e.decode_j = sum - e.prefill_j;
 	return e;
-}
-
-void chooser_energy_settle(const struct chooser *c, struct chooser_ticket *t, cgn_nsec now)
-{
-	t->energy = chooser_joules(c, t, now);
 }

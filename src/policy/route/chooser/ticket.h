@@ -2,7 +2,7 @@
 /* ticket: the booking of a request at a node, from the pick to the request's end. chooser.h has its
  * functions. */
 #pragma once
-#include "policy/power/energy/energy.h"
+#include "policy/power/energy/board.h"
 #include "policy/route/routing/routing.h"
 
 /* A prompt sent to a node counts as held there until the node's events confirm it: for at most CHOOSER_LIFE
@@ -28,7 +28,8 @@ struct chooser_move {
 struct chooser_energy {
 	bool counted;               /* The node's energy is known. */
 	struct energy_instant from; /* The node's sums at the begin of the phase that it is in. */
-	double prefill_j, decode_j; /* Used in the phases that have ended. */
+	double prefill_j,
+		decode_j; /* Used in the phases that have ended; below 0 until chooser_joules mends it. */
 };
 
 /* The booking of one pick, owned by the booker; all zero when nothing is booked. The members after |at| are

@@ -89,8 +89,24 @@ const char *router_watch_origin(const struct router *r, const struct cluster_nod
 	return w != NULL && w->engine != NULL ? engine_node_origin(w->engine) : "";
 }
 
+static uint64_t excess_of(uint64_t all, uint64_t part)
+{
+	return all > part ? all - part : 0;
+}
+
+/* Return the load that the agent counts, less that of this router. */
+static struct energy_load load_of_others(const Cognitora__V1__Load *l)
+{
+	if (l == NULL)
+		return (struct energy_load){0};
+	uint64_t all = excess_of(l->inflight, l->yours), streams = excess_of(l->decoding, l->yours_decoding);
+	return (struct energy_load){(uint32_t)streams, (uint32_t)excess_of(all, streams),
+		excess_of(l->queued_tokens, l->yours_queued_tokens)};
+}
+
 /* Take the agent's report of its node's energy; nonsense counts as unknown. */
-static void energy_take(const struct router_watch *w, const Cognitora__V1__Energy *e)
+static void energy_take(const struct router_watch *w, const Cognitora__V1__Energy *e,
+	const Cognitora__V1__Load *load)
 {
 	struct energy_board *b = w->r->shared.choice.energy;
 	struct energy_curve c = {.prefill = 0};
@@ -98,7 +114,8 @@ static void energy_take(const struct router_watch *w, const Cognitora__V1__Energ
 	bool measured =
 		e->node_watts > 0 && e->node_watts < 1e6F && e->extra_watts >= 0 && e->extra_watts < 1e6F;
 	bool sound = e->n_watts == ENERGY_KNOTS + 1 && e->stream_joules >= 0 && e->stream_joules < 1e15 &&
-		e->token_joules >= 0 && e->token_joules < 1e15 && e->scale > 0 && e->scale < 1e3F;
+		e->token_joules >= 0 && e->token_joules < 1e15 && e->scale > 0 && e->scale < 1e3F &&
+		e->pace >= 0 && e->pace < 1e3F;
 	for (size_t i = 0; sound && i < e->n_watts; i++)
 		sound = e->watts[i] > 0 && e->watts[i] < 1e6F;
 	if (!sound)
@@ -112,8 +129,11 @@ static void energy_take(const struct router_watch *w, const Cognitora__V1__Energ
 		energy_board_measured(b, w->slot, (double)e->node_watts, (double)e->extra_watts, now);
 	if (!sound)
 		return;
-	const struct energy_instant sums = {e->stream_joules, e->token_joules, now};
-	energy_board_sums(b, w->slot, &sums, (double)e->scale);
+	const struct energy_report report = {.sums = {e->stream_joules, e->token_joules, now},
+		.scale = (double)e->scale,
+		.pace = (double)(e->pace > 0 ? e->pace : e->scale),
+		.others = load_of_others(load)};
+	energy_board_sums(b, w->slot, &report);
 }
 
 /* The engine answers no check and brings no byte to any client: end the requests that run there, except those that still bring
@@ -134,7 +154,7 @@ static void event_take(struct router_watch *w, const Cognitora__V1__WatchEvent *
 	if (o.stalled)
 		engine_give_up(w);
 	if (ev->energy != NULL && o.watch == WATCH_KEEP)
-		energy_take(w, ev->energy);
+		energy_take(w, ev->energy, ev->load);
 	if (o.forget)
 		router_residency_reset(w); /* Reset before the blocks of the same event are applied. */
 	o.forget = false;

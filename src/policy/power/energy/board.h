@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* board: the power of a cluster's nodes, for all threads of a router: their curves, and the sums of their meters
+ * (meter.h) carried on from each report to the next.
+ *
+ * A router that knows when its requests begin and end divides the joules between two reports as the agent does. Each
+ * change of the load first gives out the joules of the load before it; a report then replaces the expected sums by the
+ * agent's. So the joules of a request are the rise of the sums between its begin and its end, and those of all requests
+ * add up to the agent's.
+ *
+ * A seat's curve is atomic. Its sums have a lock that is held for a few additions. */
+#pragma once
+#include <stdatomic.h>
+
+#include "policy/power/energy/energy.h"
+
+/* The sums of a node's meter at an instant. */
+struct energy_instant {
+	double stream_j, token_j;
+	cgn_nsec at; /* 0: unknown. */
+};
+/* All but |locked| only while it is set. */
+struct energy_tally {
+	atomic_flag locked;
+	struct energy_load ours, others;
+	struct energy_instant told; /* The last report; at 0: none since the node is there. */
+	struct energy_instant
+		base; /* The difference between |sums| and a report when the agent's meter began. */
+	struct energy_instant
+		sums; /* Expected. They fall where a report says less than was expected before it. */
+};
+struct energy_seat {
+	_Atomic uint32_t decode[ENERGY_KNOTS], prefill;
+	_Atomic uint32_t flags;    /* enum energy_flag. */
+	_Atomic uint32_t scale;    /* Factor on the curve until the next report. */
+	_Atomic uint32_t pace;     /* The same, of the joules that requests are given (energy_meter_pace). */
+	_Atomic uint64_t reported; /* Time of the last report. */
+	_Atomic uint32_t node_w, extra_w; /* Measured at |measured|. */
+	_Atomic uint64_t measured;
+	struct energy_tally tally;
+};
+enum energy_flag {
+	ENERGY_HOT = 1,   /* The node slows down because of heat or power. */
+	ENERGY_PARKED = 2 /* The engine is not there; the node takes no requests. */
+};
+/* All nodes of a cluster, by slot. */
+struct energy_board {
+	struct energy_seat *seat; /* Owned. */
+	uint32_t n;
+	_Atomic uint32_t top;   /* Seats from here on were never set. */
+	_Atomic uint32_t price; /* Price of a joule, in times the usual one. */
+};
+struct energy_board *energy_board_new(uint32_t n);
+void energy_board_free(struct energy_board **take);
+void energy_board_price(struct energy_board *b, double times); /* 1 at first. */
+double energy_board_price_of(const struct energy_board *b);
+void energy_board_set(struct energy_board *b, uint32_t slot, const struct energy_curve *c, unsigned flags);
+/* An agent's report of its meter. */
+struct energy_report {
+	struct energy_instant sums;
+	double scale,
+		pace; /* Factors on the curve: of the watts, and of the joules that requests are given. */
+	struct energy_load others; /* The load that this router does not count. */
+};
+void energy_board_sums(struct energy_board *b, uint32_t slot, const struct energy_report *r);
+void energy_board_clear(struct energy_board *b, uint32_t slot); /* The node is gone, or counts no more. */
+/* From |now| on this router's load at the node has |more| and no longer |less|. Return the sums until |now|; at 0:
+ * unknown, or no report for ENERGY_STOP. */
+struct energy_instant energy_board_count(struct energy_board *b, uint32_t slot,
+	const struct energy_load *less, const struct energy_load *more, cgn_nsec now);
+/* The agent measured at |at| that the machine draws |node_w|, of which its counters do not count |extra_w|. 0: unknown. */
+void energy_board_measured(struct energy_board *b, uint32_t slot, double node_w, double extra_w, cgn_nsec at);
+/* Return the watts of a node with the load |load|: what its curve says, times the scale of its last report,
+ * and what its meter showed beyond its counters; without a curve the measured watts. A report counts for
+ * ENERGY_STOP. 0: unknown. */
+double energy_board_watts(const struct energy_board *b, uint32_t slot, const struct energy_load *load,
+	cgn_nsec now);
+double energy_board_node_watts(const struct energy_board *b, uint32_t slot,
+	cgn_nsec now); /* Measured; 0: unknown. */
+/* Fill |out|, and return the flags. A curve that is written meanwhile may be half old. */
+unsigned energy_board_get(const struct energy_board *b, uint32_t slot, struct energy_curve *out);
+/* Return the power of a prompt on the node beyond that of an idle node; 0: unknown. |b| may be NULL. */
+double energy_prompt_watts(const struct energy_board *b, uint32_t slot);

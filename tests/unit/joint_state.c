@@ -12,6 +12,7 @@
 
 #include "base/core/buf.h"
 #include "joint/cluster/state/state.h"
+#include "joint/cluster/state/state_priv.h"
 #include "policy/config/config.h"
 #include "policy/fleet/settings/settings.h"
 #include "telemetry_world.h"
@@ -186,6 +187,29 @@ static void nodes_come_change_leave_and_time_out(void **state)
 	assert_true(cgn_ok(state_leave_received(w->s, "n1", &err)));
 	wait_for(w, "-n2 "); /* Silent for the length of the lease. */
 	assert_string_equal(cgn_buf_z(&w->told), "+n1@h:1 +n2@h:3 -n1 up -n2 ");
+	close_world(w);
+}
+
+static cgn_nsec lease_end_move(struct world *w, const char *id, cgn_nsec by)
+{
+	struct roster_entry *e = roster_find(&w->s->nodes, id);
+	assert_non_null(e);
+	e->lease_end += by;
+	return state_leases_check(w->s);
+}
+
+static void the_lease_that_ends_first_is_looked_at_first(void **state)
+{
+	struct world *w = *state;
+	struct cgn_err err;
+	assert_int_equal(state_begin(w, "", &err), CGN_FINE);
+	assert_int_equal(node_announce(w, "n1", "h:1", &err), CGN_FINE);
+	assert_int_equal(node_announce(w, "n2", "h:2", &err), CGN_FINE);
+	cgn_nsec next = state_leases_check(w->s);
+	assert_in_range(next, 1, CGN_SEC);
+	assert_true(lease_end_move(w, "n1", 5 * CGN_SEC) == next);
+	assert_true(lease_end_move(w, "n2", 9 * CGN_SEC) == next + 5 * CGN_SEC);
+	assert_true(lease_end_move(w, "n1", 7 * CGN_SEC) == next + 9 * CGN_SEC);
 	close_world(w);
 }
 
@@ -520,6 +544,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(nodes_come_change_leave_and_time_out, world_setup,
+			world_teardown),
+		cmocka_unit_test_setup_teardown(the_lease_that_ends_first_is_looked_at_first, world_setup,
 			world_teardown),
 		cmocka_unit_test_setup_teardown(an_id_belongs_to_one_address_until_the_lease_ends,
 			world_setup, world_teardown),

@@ -684,6 +684,28 @@ static void a_router_that_starts_without_etcd_knows_the_last_membership(void **s
 	state_watch_close(&s);
 }
 
+/* The policy is removed while the router can't hear of it. */
+static void a_policy_that_is_gone_when_etcd_comes_back_holds_no_more(void **state)
+{
+	struct world *w = *state;
+	key_put(w, NODE "n1", "{\"id\":\"n1\",\"address\":\"h:1\"}", 0);
+	key_put(w, "/cognitora/cognitora/routing/policy", "{}", 0);
+	struct state_watch *s = router_start(w);
+	until(w, was_told(&w->told, "heard "));
+	state_watch_close(&s);
+	until(w, w->watch == NULL);
+	grpc_server_free(&w->server);
+	s = router_start(w);
+	until(w, was_told(&w->told, "stale "));
+	assert_true(was_told(&w->told, "policy:{} "));
+	key_delete(w, "/cognitora/cognitora/routing/policy");
+	forget_told(w);
+	etcd_start(w);
+	until(w, was_told(&w->told, "heard "));
+	assert_true(was_told(&w->told, "policy: "));
+	state_watch_close(&s);
+}
+
 /* ---- stores ---- */
 
 static void on_store(void *user, const struct state_store *s)
@@ -750,6 +772,17 @@ static void one_router_leads_until_its_lease_ends(void **state)
 	state_leader_close(&b);
 }
 
+static void a_router_without_etcd_leads_no_longer_than_its_lease(void **state)
+{
+	struct world *w = *state;
+	struct state_leader *a = NULL;
+	assert_true(cgn_ok(state_leader_open(w->l, w->cfg, "router-a", &a, NULL)));
+	until(w, state_leader_is(a));
+	grpc_server_free(&w->server);
+	until(w, !state_leader_is(a));
+	state_leader_close(&a);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, world_setup, world_teardown)
 
 int main(void)
@@ -764,8 +797,10 @@ int main(void)
 		TEST(nodes_in_etcd_come_change_and_go),
 		TEST(cordons_and_policies_are_written_to_etcd),
 		TEST(a_router_that_starts_without_etcd_knows_the_last_membership),
+		TEST(a_policy_that_is_gone_when_etcd_comes_back_holds_no_more),
 		TEST(stores_are_those_of_nodes_in_use),
 		TEST(one_router_leads_until_its_lease_ends),
+		TEST(a_router_without_etcd_leads_no_longer_than_its_lease),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

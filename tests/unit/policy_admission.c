@@ -282,6 +282,78 @@ static void the_queue_ahead_counts_against_a_deadline(void **state)
 	house_close(&h);
 }
 
+static void wait_keep(void *user, const struct admission_status *s)
+{
+	*(cgn_nsec *)user = s->wait;
+}
+
+static cgn_nsec wait_told(const struct house *h, cgn_nsec now)
+{
+	cgn_nsec wait = 0;
+	admission_each(h->a, now, wait_keep, &wait);
+	return wait;
+}
+
+/* A request that comes back to the queue has not left it: the next one waits as long as before. */
+static void a_bounce_makes_no_queue_fast(void **state)
+{
+	(void)state;
+	struct house h;
+	house_open(&h, 16);
+	struct admission_ticket t[8];
+	cgn_nsec now = CGN_SEC;
+	for (size_t i = 0; i < CGN_COUNT(t); i++) {
+		t[i] = ticket_at(now);
+		admission_enter(h.a, &t[i], now);
+	}
+	for (size_t i = 0; i < 4; i++) {
+		now += CGN_SEC;
+		admission_settle(h.a, t[i].slot, now);
+		assert_int_equal(t[i + 2].verdict, ADMISSION_ADMITTED);
+	}
+	cgn_nsec before = wait_told(&h, now);
+	assert_true(before >= 2 * CGN_SEC);
+	for (size_t i = 0; i < 20; i++) {
+		t[5].bounced = true;
+		t[5].verdict = ADMISSION_WAITS;
+		admission_enter(h.a, &t[5], now);
+		now += ADMISSION_POLL_INTERVAL;
+		admission_poll(h.a, now);
+		assert_int_equal(t[5].verdict, ADMISSION_ADMITTED);
+	}
+	assert_true(wait_told(&h, now) >= before);
+	house_close(&h);
+}
+
+static void queue_count(void *user, const struct admission_status *s)
+{
+	assert_string_equal(s->model, "m");
+	*(unsigned *)user += 1;
+}
+
+static unsigned queues_kept(const struct house *h, cgn_nsec now)
+{
+	unsigned n = 0;
+	admission_each(h->a, now, queue_count, &n);
+	return n;
+}
+
+/* A queue that is empty is kept for a while, for its rate, and then forgotten. */
+static void an_idle_queue_is_forgotten(void **state)
+{
+	(void)state;
+	struct house h;
+	house_open(&h, 16);
+	struct admission_ticket t = ticket_at(CGN_SEC);
+	admission_enter(h.a, &t, CGN_SEC);
+	admission_settle(h.a, t.slot, 2 * CGN_SEC);
+	admission_poll(h.a, 3 * CGN_SEC);
+	assert_int_equal(queues_kept(&h, 3 * CGN_SEC), 1);
+	admission_poll(h.a, 3600 * CGN_SEC);
+	assert_int_equal(queues_kept(&h, 3600 * CGN_SEC), 0);
+	house_close(&h);
+}
+
 /* A request that one node failed goes to another one with room at once. */
 static void a_failed_request_takes_free_room_at_once(void **state)
 {
@@ -410,6 +482,8 @@ int main(void)
 		cmocka_unit_test(an_expected_node_is_waited_for),
 		cmocka_unit_test(what_cannot_be_admitted_is_refused),
 		cmocka_unit_test(the_queue_ahead_counts_against_a_deadline),
+		cmocka_unit_test(a_bounce_makes_no_queue_fast),
+		cmocka_unit_test(an_idle_queue_is_forgotten),
 		cmocka_unit_test(a_failed_request_takes_free_room_at_once),
 		cmocka_unit_test(the_forecast_is_that_of_the_best_node),
 		cmocka_unit_test(who_has_to_wait),

@@ -308,8 +308,9 @@ static void a_stall_holds_until_it_speaks(void **state)
 	pulse_lose_agent(&p, T0 + CGN_SEC);
 	assert_true(pulse_agent_lost(&p, T0) && !pulse_agent_lost(&p, T0 + CGN_SEC));
 	assert_false(pulse_stopped(&p, 0)); /* Nothing is said of the engine. */
-	pulse_reset(&p);
-	assert_true(pulse_heard(&p) == 0 && !pulse_agent_lost(&p, 0));
+	pulse_stop(&p, T0);
+	pulse_reset(&p); /* for the next node in the slot */
+	assert_true(pulse_heard(&p) == 0 && !pulse_agent_lost(&p, 0) && !pulse_stopped(&p, 0));
 }
 
 static void an_engine_lives_as_long_as_a_witness_says_so(void **state)

@@ -289,6 +289,22 @@ static void what_another_counter_says_counts(void **state)
 	budget_book_free(&w.book);
 }
 
+/* A shared counter that was emptied says less than this router holds: the settlement takes away what there is. */
+static void a_settlement_takes_no_more_than_was_spent(void **state)
+{
+	(void)state;
+	struct world w = world_of("1000 tokens/day");
+	struct budget_answer a;
+	struct budget_held h, next;
+	struct budget_amounts used = tokens_of(100);
+	assert_true(tokens_take(&w, NOON, 900, &a, &h));
+	budget_book_learn(w.book, ACME, &w.set.v[0], budget_window_at(BUDGET_DAY, NOON), 200);
+	budget_book_settle(w.book, ACME, &h, &used);
+	assert_true(tokens_take(&w, NOON, 900, &a, &next));
+	assert_true(a.spent == 1000);
+	budget_book_free(&w.book);
+}
+
 static void books_are_the_same(const struct budget_book *a, const struct budget_book *b)
 {
 	struct cgn_buf x = {0}, y = {0};
@@ -390,6 +406,7 @@ int main(void)
 		cmocka_unit_test(all_budgets_or_none),
 		cmocka_unit_test(is_a_lowered_budget_at_once),
 		cmocka_unit_test(what_another_counter_says_counts),
+		cmocka_unit_test(a_settlement_takes_no_more_than_was_spent),
 		cmocka_unit_test(a_book_survives_as_a_text),
 		cmocka_unit_test(no_order_of_events_exceeds_a_budget),
 	};

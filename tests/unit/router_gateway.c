@@ -24,9 +24,11 @@
 #include "router/request/account/usage.h"
 #include "router/request/limit/budgets.h"
 #include "router/shared/age/age.h"
+#include "router/shared/pregate/pregate.h"
 #include "toy_tokenizer.h"
 
 #define MAX_AGENTS 5
+#define WHOLE      1000000 /* Bytes of a long answer. */
 /* SHA-256 of "password" */
 #define KEY_HASH "sha256:5e884898da28047151d0e56f8dc6292773603d0d6aabbdd62a11ef721d1542d8"
 /* SHA-256 of "test" */
@@ -50,6 +52,9 @@ enum act {
 	ACT_CUT_PLAIN,  /* Dies inside a body of known length. */
 	ACT_HANG,       /* No answer at all. */
 	ACT_STALL,      /* An event, then nothing. */
+	ACT_STEPS,      /* An event, and then what the test sends to |w->open|. */
+	ACT_CODED,      /* 200, and CODED, which is gzip. */
+	ACT_WHOLE,      /* A document of WHOLE bytes. */
 	ACT_DATA_FIRST, /* Bytes without a head. */
 	ACT_TWO_HEADS,
 	ACT_JUNK,        /* Bytes that are not protobuf. */
@@ -77,8 +82,10 @@ struct world {
 	struct cgn_timer limit;
 	/* The last answer. */
 	bool over, failed;
-	struct grpc_call *flood; /* The call that ACT_FLOOD answered last. */
-	bool pause_at_head;      /* Read nothing of the next answer after its head. */
+	struct grpc_call *open; /* The call that ACT_FLOOD or ACT_STEPS answered last. */
+	const char *small;      /* The model of the first agent; NULL: that of the others. */
+	char dir[64];           /* Folder of files; empty: none. */
+	bool pause_at_head;     /* Read nothing of the next answer after its head. */
 	enum http_fail_stage stage;
 	int status;
 	char node[64], hit[32], request_id[160], retry_after[16], content_type[64];
@@ -102,12 +109,17 @@ static struct world *w; /* The world of the running test. */
 #define ANSWER "{\"choices\":[1],\"data\":[1],\"results\":[1],\"tokens\":[1]}"
 #define EVENT  "data: {\"choices\":[1]}\n\n"
 
-static void data_send(struct grpc_call *c, const char *data)
+static void bytes_send(struct grpc_call *c, struct cgn_str data)
 {
 	uint8_t lead[PROTO_CHUNK_LEAD];
-	size_t n = proto_chunk_lead(lead, strlen(data));
-	const struct iovec iov[] = {{lead, n}, {(void *)(uintptr_t)data, strlen(data)}};
+	size_t n = proto_chunk_lead(lead, data.n);
+	const struct iovec iov[] = {{lead, n}, {(void *)(uintptr_t)data.p, data.n}};
 	grpc_send(c, iov, 2);
+}
+
+static void data_send(struct grpc_call *c, const char *data)
+{
+	bytes_send(c, cgn_str_of(data));
 }
 
 static void head_send(struct grpc_call *c, int status, const char *type, const char *length)
@@ -156,7 +168,7 @@ static void act_once(struct grpc_call *c)
 static void act_flood(struct grpc_call *c)
 {
 	static char event[65536];
-	w->flood = c;
+	w->open = c;
 	memset(event, 'x', sizeof event - 1);
 	memcpy(event, "data: {\"choices\":[\"", 19);
 	memcpy(event + sizeof event - 7, "\"]}\n\n", 5);
@@ -165,6 +177,35 @@ static void act_flood(struct grpc_call *c)
 	for (int i = 0; i < 256; i++)
 		data_send(c, event);
 	data_send(c, "data: {\"usage\":{\"prompt_tokens\":5,\"completion_tokens\":50}}\n\ndata: [DONE]\n\n");
+	grpc_finish(c, CGN_FINE, "");
+}
+
+/* A document in a stored block of gzip: its text can be read. */
+#define CODED                                                                  \
+	CGN_STR("\x1f\x8b\x08\x00\x00\x00\x00\x00\x04\x03\x01\x1b\x00\xe4\xff" \
+		"{\"model\":\"m\",\"choices\":[1]}"                            \
+		"\x4b\x37\x45\x93\x1b\x00\x00\x00")
+
+static void act_coded(struct grpc_call *c)
+{
+	struct proto_header h[] = {{CGN_STR("content-type"), CGN_STR("application/json")},
+		{CGN_STR("content-encoding"), CGN_STR("gzip")}};
+	struct cgn_buf b = {0};
+	proto_chunk_head(200, h, CGN_COUNT(h), CGN_STR("e"), &b);
+	grpc_send(c, &(struct iovec){b.p, b.n}, 1);
+	cgn_buf_fini(&b);
+	bytes_send(c, CODED);
+	grpc_finish(c, CGN_FINE, "");
+}
+
+static void act_whole(struct grpc_call *c)
+{
+	static char text[WHOLE + 1];
+	memset(text, 'x', sizeof text - 1);
+	memcpy(text, "{\"choices\":[\"", 13);
+	memcpy(text + sizeof text - 4, "\"]}", 3);
+	head_send(c, 200, "application/json", NULL);
+	data_send(c, text);
 	grpc_finish(c, CGN_FINE, "");
 }
 
@@ -230,6 +271,17 @@ static void act_perform(struct grpc_call *c, enum act act)
 		break;
 	case ACT_FLOOD:
 		act_flood(c);
+		break;
+	case ACT_STEPS:
+		w->open = c;
+		head_send(c, 200, "text/event-stream", NULL);
+		data_send(c, EVENT);
+		break;
+	case ACT_CODED:
+		act_coded(c);
+		break;
+	case ACT_WHOLE:
+		act_whole(c);
 		break;
 	case ACT_HANG:
 		break;
@@ -335,7 +387,10 @@ static void agent_join(size_t i)
 	snprintf(id, sizeof id, "n%zu", i);
 	snprintf(addr, sizeof addr, "127.0.0.1:%u", grpc_server_port(a->server));
 	gateway_join(w->cluster,
-		&(struct gateway_node){.id = id, .addr = addr, .kind = w->kind, .model = "m"});
+		&(struct gateway_node){.id = id,
+			.addr = addr,
+			.kind = w->kind,
+			.model = i == 0 && w->small != NULL ? w->small : "m"});
 }
 
 static void on_limit(struct cgn_timer *t)
@@ -343,12 +398,10 @@ static void on_limit(struct cgn_timer *t)
 	cgn_loop_stop(t->loop);
 }
 
-static void world_of(const char *kind, size_t n_agents, const char *toml, const char *keys)
+static void world_start(size_t n_agents, const char *toml, const char *keys)
 {
 	char addr[32];
 	log_setup("test", LOG_ERROR, LOG_HUMAN);
-	w = calloc(1, sizeof *w);
-	w->kind = kind;
 	assert_true(cgn_ok(cgn_loop_new(&w->loop, NULL)));
 	w->cluster = cluster_new();
 	w->cluster->heard = true;
@@ -360,6 +413,13 @@ static void world_of(const char *kind, size_t n_agents, const char *toml, const 
 	struct http_client_cfg client = {.addr = addr};
 	assert_true(cgn_ok(http_client_new(w->loop, &client, &w->client, NULL)));
 	cgn_timer_init(&w->limit, w->loop, on_limit);
+}
+
+static void world_of(const char *kind, size_t n_agents, const char *toml, const char *keys)
+{
+	w = calloc(1, sizeof *w);
+	w->kind = kind;
+	world_start(n_agents, toml, keys);
 }
 
 /* Open a world whose engines do not tokenize. */
@@ -396,12 +456,16 @@ static void world_close(void)
 	gw_worker_free(&w->worker);
 	for (size_t i = 0; i < w->n_agents; i++)
 		grpc_server_free(&w->agent[i].server);
+	gw_budgets_close(&w->shared.budgets);
+	gw_pregate_close(&w->shared.pregate);
 	cgn_loop_free(&w->loop);
 	gateway_shared_close(&w->shared);
 	cluster_free(&w->cluster);
 	cgn_buf_fini(&w->body);
 	cgn_buf_fini(&w->seen_body);
 	cgn_buf_fini(&w->seen_headers);
+	if (w->dir[0] != '\0')
+		disk_folder_remove(w->dir);
 	free(w);
 	w = NULL;
 }
@@ -567,6 +631,18 @@ static void what_goes_out_and_comes_back(void **state)
 	world_close();
 }
 
+static void a_coded_answer_is_not_renamed(void **state)
+{
+	(void)state;
+	world_open(1, "[models.m]\naliases = [\"alias\"]\n", NULL);
+	all_act(ACT_CODED);
+	const struct http_field f = {CGN_STR("accept-encoding"), CGN_STR("gzip")};
+	chat_ask(CHAT, "{\"model\":\"alias\",\"messages\":[]}", &f, 1);
+	assert_int_equal(w->status, 200);
+	assert_true(cgn_str_eq(cgn_buf_view(&w->body), CODED));
+	world_close();
+}
+
 static void a_failed_try_goes_elsewhere_unseen(void **state)
 {
 	(void)state;
@@ -674,6 +750,117 @@ static void silence_is_bounded(void **state)
 	chat_hello();
 	assert_int_equal(w->status, 200);
 	assert_non_null(strstr(body_text(), "event: error"));
+	world_close();
+}
+
+static void cascade_open(const char *more)
+{
+	char toml[400], path[80];
+	(void)snprintf(toml, sizeof toml,
+		"[router.cascade]\nenabled = true\nsmall_model = \"s\"\nlarge_model = \"m\"\ntokens = 2\npregate = 1\n%s",
+		more);
+	w = calloc(1, sizeof *w);
+	w->kind = "openai_compat";
+	w->small = "s";
+	world_start(2, toml, NULL);
+	disk_folder_make(w->dir, "cascades");
+	(void)snprintf(path, sizeof path, "%s/cascades", w->dir);
+	w->shared.pregate = gw_pregate_open(w->loop, path);
+}
+
+/* The smaller model's engine begins an answer, which is held, and then says nothing more. */
+static void a_silent_engine_of_a_held_answer_is_given_up(void **state)
+{
+	(void)state;
+	cascade_open("[router]\nstream_idle_timeout = \"60ms\"\n");
+	w->agent[0].act = ACT_STALL;
+	chat_hello();
+	assert_int_equal(w->status, 200);
+	assert_string_equal(body_text(), ANSWER);
+	assert_int_equal(w->agent[0].calls, 1);
+	world_close();
+}
+
+static void an_engine_that_dies_under_a_held_answer_is_blamed(void **state)
+{
+	(void)state;
+	cascade_open("");
+	w->agent[0].act = ACT_CUT_EVENTS;
+	chat_hello();
+	assert_int_equal(w->status, 200);
+	assert_string_equal(body_text(), ANSWER);
+	assert_int_equal(w->agent[0].calls, 1);
+	world_settle();
+	assert_true(atomic_load(&w->shared.choice.stats[0].breaker) != 0);
+	assert_true(atomic_load(&w->shared.choice.stats[1].breaker) == 0);
+	world_close();
+}
+
+#define STEPS 20 /* events of a stream, 20 ms apart */
+
+/* Return whether the events came close enough upon each other to tell. */
+static bool steps_send(void)
+{
+	cgn_nsec last = cgn_clock_now(), longest = 0;
+	(void)chat_start(CHAT, CGN_STR("{\"model\":\"m\",\"stream\":true,\"messages\":[]}"), NULL, 0);
+	for (int i = 0; i < 500 && w->body.n == 0; i++)
+		turn_for(CGN_MSEC);
+	for (int i = 0; i < STEPS; i++) {
+		turn_for(20 * CGN_MSEC);
+		data_send(w->open, EVENT);
+		cgn_nsec gap = cgn_since(cgn_clock_now(), last);
+		longest = gap > longest ? gap : longest;
+		last += gap;
+	}
+	data_send(w->open, "data: [DONE]\n\n");
+	grpc_finish(w->open, CGN_FINE, "");
+	turn_for(20 * CGN_SEC);
+	assert_true(w->over);
+	return longest < 70 * CGN_MSEC;
+}
+
+static void a_stream_that_goes_on_has_no_comments(void **state)
+{
+	bool quick = false;
+	(void)state;
+	for (int tries = 0; !quick && tries < 10; tries++) {
+		world_open(1, "[router]\nsse_keepalive = \"150ms\"\n", NULL);
+		all_act(ACT_STEPS);
+		quick = steps_send();
+		if (quick)
+			assert_null(strstr(body_text(), "\n: "));
+		if (quick)
+			assert_int_equal(strncmp(body_text(), EVENT, strlen(EVENT)), 0);
+		world_close();
+	}
+	if (!quick)
+		skip(); /* This machine is too slow to tell. */
+}
+
+/* The engine pauses for several comments inside an event that is too long to wait for its end. */
+static void no_comment_is_put_into_a_long_event(void **state)
+{
+	static char part[300000];
+	struct cgn_buf whole = {0};
+	(void)state;
+	world_open(1, "[router]\nsse_keepalive = \"20ms\"\n", NULL);
+	all_act(ACT_STEPS);
+	(void)chat_start(CHAT, CGN_STR("{\"model\":\"m\",\"stream\":true,\"messages\":[]}"), NULL, 0);
+	for (int i = 0; i < 500 && w->body.n == 0; i++)
+		turn_for(CGN_MSEC);
+	memset(part, 'x', sizeof part - 1);
+	cgn_buf_fmt(&whole, "data: {\"choices\":[\"%s%s\"]}\n\n", part, part);
+	bytes_send(w->open, (struct cgn_str){whole.p, whole.n / 2});
+	for (int i = 0; i < 500 && w->body.n < whole.n / 2 - 9;
+		i++) /* Its last bytes may begin the event's end. */
+		turn_for(CGN_MSEC);
+	turn_for(150 * CGN_MSEC);
+	bytes_send(w->open, (struct cgn_str){whole.p + whole.n / 2, whole.n - whole.n / 2});
+	grpc_finish(w->open, CGN_FINE, "");
+	turn_for(20 * CGN_SEC);
+	assert_true(w->over);
+	assert_non_null(strstr(body_text(), cgn_buf_z(&whole)));
+	cgn_buf_fini(&whole);
 	world_close();
 }
 
@@ -918,6 +1105,95 @@ static void what_failed_costs_nothing(void **state)
 	assert_int_equal(w->status, 429);
 	assert_non_null(strstr(body_text(), "requests a second")); /* The longer wait of two limits. */
 	world_close();
+}
+
+#define BUDGET_KEY "a " KEY_HASH " chat 2026-01-31T08:00:00Z tenant=acme"
+
+static void budget_world(const char *toml, const char *keys)
+{
+	char path[80];
+	world_open(1, toml, keys);
+	disk_folder_make(w->dir, "budgets");
+	(void)snprintf(path, sizeof path, "%s/budgets", w->dir);
+	w->shared.budgets = gw_budgets_open(w->loop, path);
+	all_act(ACT_STREAM);
+}
+
+static uint64_t spent_of(const char *name, enum budget_unit unit)
+{
+	struct budget_account spent;
+	assert_true(gw_budgets_get(w->shared.budgets, cgn_str_of(name), &spent));
+	return spent.spells[BUDGET_MONTH][0].spent.v[unit];
+}
+
+/* Requests are settled a moment after the client has its answer. */
+static void spent_check(const char *name, enum budget_unit unit, uint64_t want)
+{
+	for (int i = 0; i < 500 && spent_of(name, unit) != want; i++)
+		turn_for(10 * CGN_MSEC);
+	assert_int_equal(spent_of(name, unit), want);
+}
+
+/* The body asks for no number of tokens: more are expected than a small budget has. */
+static void an_estimate_is_too_large_for_no_budget(void **state)
+{
+	(void)state;
+	budget_world("[tenants.acme]\nbudgets = [\"100 tokens/month\"]\n", BUDGET_KEY "\n");
+	assert_int_equal(chat_with("password"), 200);
+	spent_check("t:acme", BUDGET_TOKENS, 7);
+	world_close();
+}
+
+static void what_one_budget_refuses_is_held_in_none(void **state)
+{
+	(void)state;
+	budget_world("[tenants.acme]\nbudgets = [\"1 requests/month\"]\n",
+		BUDGET_KEY " limits=10requests/month\n");
+	assert_int_equal(chat_with("password"), 200);
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(chat_with("password"), 429);
+	spent_check("k:a", BUDGET_REQUESTS, 1);
+	world_close();
+}
+
+static void cached_tokens_have_a_price_of_their_own(void **state)
+{
+	(void)state;
+	struct gw_rules *rules =
+		gateway_rules("[prices.m]\ninput = 3\ncached_input = 0.5\noutput = 10\n", NULL);
+	struct gw_worker worker = {.rules = rules};
+	const struct gw_req r = {.w = &worker};
+	/* A price is that of a million tokens. */
+	assert_int_equal(gw_used_price(&r, CGN_STR("m"), 1000, 0, 0), 3 * BUDGET_MONEY_SCALE / 1000);
+	assert_int_equal(gw_used_price(&r, CGN_STR("m"), 1000, 800, 0), BUDGET_MONEY_SCALE / 1000);
+	assert_int_equal(gw_used_price(&r, CGN_STR("m"), 1000, 800, 100), 2 * BUDGET_MONEY_SCALE / 1000);
+	gw_rules_unref(&rules);
+}
+
+/* Only what the node did wrong opens its breaker. */
+static void failures_are_told_apart(void **state)
+{
+	(void)state;
+	static const struct {
+		enum cgn_code code;
+		enum breaker_failure failure;
+	} rows[] = {
+		{CGN_INVALID, BREAKER_FAILURES},
+		{CGN_UNSUPPORTED, BREAKER_FAILURES},
+		{CGN_UNAUTHENTICATED, BREAKER_FAILURES},
+		{CGN_FORBIDDEN, BREAKER_FAILURES},
+		{CGN_TOO_LARGE, BREAKER_FAILURES},
+		{CGN_NO_MEMORY, BREAKER_OURS},
+		{CGN_OVERLOADED, BREAKER_FULL},
+		{CGN_DEADLINE, BREAKER_STALL},
+		{CGN_UNAVAILABLE, BREAKER_CONNECT},
+		{CGN_BAD_GATEWAY, BREAKER_RESET},
+	};
+	for (size_t i = 0; i < CGN_COUNT(rows); i++) {
+		const struct gw_attempt a = {.call = {.closed = true, .why = {.code = rows[i].code}}};
+		if (gw_attempt_failure(&a) != rows[i].failure)
+			fail_msg("%s", cgn_code_name(rows[i].code));
+	}
 }
 
 static void addresses_are_counted_as_people_have_them(void **state)
@@ -1261,7 +1537,7 @@ static void a_slow_reader_makes_no_node_slow(void **state)
 	/* The node's stream stops when the router reads no more: then nothing moves any more. */
 	size_t was = SIZE_MAX;
 	for (int same = 0; same < 3;) {
-		size_t queued = http_exchange_queued(w->flood->x);
+		size_t queued = http_exchange_queued(w->open->x);
 		same = queued == was ? same + 1 : 0;
 		was = queued;
 		turn_for(100 * CGN_MSEC);
@@ -1688,6 +1964,27 @@ static void what_waits_for_the_pool_is_bounded(void **state)
 	cgn_buf_fini(&b);
 }
 
+/* The check of an answer waits for the pool while its client leaves. */
+static void a_question_that_the_pool_writes_outlives_its_request(void **state)
+{
+	(void)state;
+	world_open(1, "[hooks]\nafter_url = \"http://127.0.0.1:1/after\"\n", NULL);
+	all_act(ACT_WHOLE);
+	pool_block();
+	struct http_call *c = chat_start(CHAT, CGN_STR(HELLO), NULL, 0);
+	while (atomic_load(&w->shared.body_bytes) <
+		3 * (uint64_t)WHOLE) /* the answer, its copy, and what is written of it */
+		turn_for(10 * CGN_MSEC);
+	assert_false(w->over || w->failed);
+	http_call_cancel(&c);
+	world_settle();
+	pool_release();
+	all_act(ACT_ANSWER);
+	chat_ask("/v1/models", "", NULL, 0);
+	assert_int_equal(w->status, 200);
+	world_close();
+}
+
 /* A large body is read by the pool, and its client may leave meanwhile. */
 static void a_body_that_the_pool_reads_outlives_its_client(void **state)
 {
@@ -1797,6 +2094,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(what_goes_out_and_comes_back),
+		cmocka_unit_test(a_coded_answer_is_not_renamed),
 		cmocka_unit_test(a_failed_try_goes_elsewhere_unseen),
 		cmocka_unit_test(the_last_answer_of_failing_engines_is_relayed),
 		cmocka_unit_test(what_no_node_would_do_better_is_not_retried),
@@ -1804,6 +2102,10 @@ int main(void)
 		cmocka_unit_test(a_dying_stream_ends_with_an_error_event),
 		cmocka_unit_test(a_dying_plain_answer_is_cut),
 		cmocka_unit_test(silence_is_bounded),
+		cmocka_unit_test(a_silent_engine_of_a_held_answer_is_given_up),
+		cmocka_unit_test(an_engine_that_dies_under_a_held_answer_is_blamed),
+		cmocka_unit_test(a_stream_that_goes_on_has_no_comments),
+		cmocka_unit_test(no_comment_is_put_into_a_long_event),
 		cmocka_unit_test(a_client_that_goes_cancels_the_engine),
 		cmocka_unit_test(each_refusal_has_its_status),
 		cmocka_unit_test(keys_are_asked_for),
@@ -1813,6 +2115,10 @@ int main(void)
 		cmocka_unit_test(tokens_are_reserved_and_settled),
 		cmocka_unit_test(what_can_never_be_granted_is_told_so),
 		cmocka_unit_test(what_failed_costs_nothing),
+		cmocka_unit_test(an_estimate_is_too_large_for_no_budget),
+		cmocka_unit_test(what_one_budget_refuses_is_held_in_none),
+		cmocka_unit_test(cached_tokens_have_a_price_of_their_own),
+		cmocka_unit_test(failures_are_told_apart),
 		cmocka_unit_test(addresses_are_counted_as_people_have_them),
 		cmocka_unit_test(durations_are_written_as_clients_know_them),
 		cmocka_unit_test(a_pin_is_kept_and_a_node_that_leaves_is_not_used),
@@ -1839,6 +2145,7 @@ int main(void)
 		cmocka_unit_test(no_tools_are_no_reason_for_the_template_of_tools),
 		cmocka_unit_test(a_client_may_go_while_the_pool_works),
 		cmocka_unit_test(what_waits_for_the_pool_is_bounded),
+		cmocka_unit_test(a_question_that_the_pool_writes_outlives_its_request),
 		cmocka_unit_test(a_body_that_the_pool_reads_outlives_its_client),
 		cmocka_unit_test(threads_spend_one_budget_exactly),
 	};

@@ -152,6 +152,14 @@ def test_the_budget_of_the_day_holds_over_a_restart(world):
     assert world.peers()[0]["state"] == "budget exhausted"
 
 
+def test_a_peer_that_fails_spends_nothing_of_its_budget(world):
+    world.start_cloud()
+    world.start_home(peer={"input": 0, "output": 100000, "daily_budget": 1}, nodes=0)
+    set_faults(world.cloud_node.engine_port, "http500")
+    assert world.home.chat("hello", max_tokens=8).status >= 500
+    assert world.peers()[0]["spent_today"] == 0
+
+
 def test_a_peer_that_refuses_rests_and_the_request_waits_here(world):
     world.start_cloud(**{"router.rate_limit": {"tokens_per_minute": 60}})
     world.start_home(nodes=1)

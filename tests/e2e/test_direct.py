@@ -245,10 +245,14 @@ def test_a_drain_waits_for_requests_that_the_agent_does_not_see(cluster):
     s.read_until(b"data:")
     until(lambda: ask(node.admin_port, "GET", "/engines").json()["engines"][0]["direct"] == 1, "the agent knows of it")
     node.agent.signal(signal.SIGTERM)
+    had = s.got.count(b"data:")
+    while s.got.count(b"data:") < had + 40:
+        assert s.read()
+    assert not node.agent.events("agent.leave")  # an engine of its own would be stopped
     s.read_until(b"[DONE]")
     s.close()
     assert node.agent.wait() == 0
-    assert not [e for e in node.agent.events("agent.drain_timeout")]
+    assert node.agent.events("agent.leave") and not node.agent.events("agent.drain_timeout")
 
 
 @pytest.mark.threads

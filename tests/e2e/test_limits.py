@@ -4,12 +4,14 @@ reload."""
 import concurrent.futures
 import json
 import signal
+import struct
 import subprocess
 import time
 
 import pytest
 from clients import Stream
 from cluster import BUILD, scaled, until
+from h2raw import DATA, END_HEADERS, END_STREAM, H2, HEADERS, frame, request_block
 
 CTL = BUILD / "src/ctl/cgn-ctl"
 SLOW_RATE = {"rps": 0.001, "burst": 30}  # so slow that time does not matter
@@ -195,3 +197,17 @@ def test_what_can_never_pass_is_told_so(cluster):
     assert "the address has 500 tokens a minute" in error["message"] and refused.headers["x-should-retry"] == "false"
     assert cluster.metric("cgn_rate_limited_total", kind="address_tokens") == 1
     assert cluster.chat("hello", max_tokens=100).status == 200, "what was refused took nothing"
+
+
+@pytest.mark.parametrize("more", [[("prefer", "if-available")], []])
+def test_a_refusal_that_is_not_read_keeps_no_rate(cluster, more):
+    """Of two requests that may be made, one is at work. Another finds no room, and its client has no window for the refusal."""
+    start(cluster, {"rps": 0.001, "burst": 2}, node=("--fault", "hang"), **{"router.admission": {"max_concurrent_per_replica": 1, "queue_timeout": "200ms"}})
+    held = Stream(cluster.http_port, "held")
+    until(lambda: cluster.metric("cgn_inflight") == 1, "it is at work")
+    blind = H2(cluster.http_port, settings=struct.pack(">HI", 4, 0))
+    blind.send(frame(HEADERS, END_HEADERS, 1, request_block(more=more)) + frame(DATA, END_STREAM, 1, b'{"model":"sim","messages":[{"role":"user","content":"x"}]}'))
+    assert next(f for f in blind.frames() if f.stream == 1).type == HEADERS  # and nothing behind it
+    assert cluster.chat("again", {"Prefer": "if-available"}).status == 503
+    held.close()
+    blind.close()

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What an attempt says of its node, and counts there, in a worker that doesn't run: the test sets what it has heard, and
- * when. */
+/* Attempts judge their nodes and count there, in a worker whose loop the test does not run. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -22,7 +21,7 @@ struct world {
 	struct cluster *cluster;
 	struct gw_shared shared;
 	struct gw_worker *worker;
-	struct node_stats *stats; /* of the only node */
+	struct node_stats *stats; /* Stats of the only node. */
 	cgn_nsec now;
 	struct gw_attempt attempt; /* sent long ago, and not answered */
 };
@@ -135,7 +134,7 @@ static void the_next_node_in_the_slot_is_not_blamed(void **state)
 	(void)state;
 	world_open(&w);
 	const uint64_t node = w.attempt.ticket.node;
-	w.attempt.ticket.node = node + 1; /* one that left */
+	w.attempt.ticket.node = node + 1; /* the hash of a node that has left */
 	gw_verdict_stalled(&w.attempt);
 	gw_verdict_witnessed(w.worker, 0, node + 1, "n");
 	assert_int_equal(breaker_is(&w), BREAKER_CLOSED);
@@ -144,7 +143,7 @@ static void the_next_node_in_the_slot_is_not_blamed(void **state)
 	world_close(&w);
 }
 
-/* Other routers are told of the prompts that are under way straight to the engine, and of its answers. */
+/* A router tells the others of the prompt tokens that wait at an engine. */
 static void a_prompt_counts_until_its_answer_begins(void **state)
 {
 	struct world w;

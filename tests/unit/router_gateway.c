@@ -852,7 +852,7 @@ static void no_comment_is_put_into_a_long_event(void **state)
 	cgn_buf_fmt(&whole, "data: {\"choices\":[\"%s%s\"]}\n\n", part, part);
 	bytes_send(w->open, (struct cgn_str){whole.p, whole.n / 2});
 	for (int i = 0; i < 500 && w->body.n < whole.n / 2 - 9;
-		i++) /* Its last bytes may begin the event's end. */
+		i++) /* The last bytes wait for the event's end. */
 		turn_for(CGN_MSEC);
 	turn_for(150 * CGN_MSEC);
 	bytes_send(w->open, (struct cgn_str){whole.p + whole.n / 2, whole.n - whole.n / 2});
@@ -1170,7 +1170,7 @@ static void cached_tokens_have_a_price_of_their_own(void **state)
 	gw_rules_unref(&rules);
 }
 
-/* Only what the node did wrong opens its breaker. */
+/* A failure that the client caused opens no breaker. */
 static void failures_are_told_apart(void **state)
 {
 	(void)state;
@@ -1973,7 +1973,7 @@ static void a_question_that_the_pool_writes_outlives_its_request(void **state)
 	pool_block();
 	struct http_call *c = chat_start(CHAT, CGN_STR(HELLO), NULL, 0);
 	while (atomic_load(&w->shared.body_bytes) <
-		3 * (uint64_t)WHOLE) /* the answer, its copy, and what is written of it */
+		3 * (uint64_t)WHOLE) /* the answer, its copy, and the document */
 		turn_for(10 * CGN_MSEC);
 	assert_false(w->over || w->failed);
 	http_call_cancel(&c);

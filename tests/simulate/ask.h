@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ask: a client of HTTP/1.1 on a fiber: one request on a connection of its own, and the answer as it came. */
+/* ask: a question on a fiber, from this machine or another one, and what the answer says. */
 #pragma once
 #include "../world/world.h"
 #include "base/core/buf.h"
@@ -15,9 +15,8 @@ struct ask {
 	size_t leaves_at;  /* Or after so many bytes of the answer; 0: never */
 };
 struct told {
-	bool connected; /* The server took the connection */
-	int status;     /* 0: no head came */
-	bool whole;     /* The answer came to its end */
+	int status; /* 0: no head came */
+	bool whole; /* The answer came to its end */
 	bool late, left;
 	char peer[64], node[64], kind[64]; /* x-cgn-peer, x-cgn-node, content-type */
 	struct cgn_buf body;               /* Without the marks of chunks */

@@ -307,6 +307,8 @@ def test_engines_that_answer_only_in_pairs_say_so(world):
     assert other.status == 501 and "hand over no requests for /v1/responses" in other.json()["error"]["message"], other.body
     several = w.c.chat(words(150, 1), n=2, max_tokens=3)  # SGLang sends them all with the same room, and waits for ever
     assert several.status == 501 and "several answers (n)" in several.json()["error"]["message"], several.body
+    vectors = w.c.ask("POST", "/v1/embeddings", {"model": "sim", "input": words(150, 1)})
+    assert vectors.status == 501 and "hand over no requests for /v1/embeddings" in vectors.json()["error"]["message"], vectors.body
     prompts = w.c.ask("POST", "/v1/completions", {"model": "sim", "prompt": [words(150, 1), words(150, 2)], "max_tokens": 3})
     assert prompts.status == 200 and len(prompts.json()["choices"]) == 2, prompts.body
     assert w.c.chat("short", max_tokens=2).status == 200  # a prompt without a full block, too

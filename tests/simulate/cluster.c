@@ -114,7 +114,7 @@ static void keys_make(void)
 	cluster.n_tenants = PLAN(tenants) < TENANTS_MOST ? PLAN(tenants) : TENANTS_MOST;
 	for (size_t i = 0; i < cluster.n_tenants; i++) {
 		struct tenant *t = &cluster.tenant[i];
-		struct auth_key key = {.scopes = AUTH_CHAT};
+		struct auth_key key = {.scopes = AUTH_CHAT | AUTH_EMBED};
 		uint8_t entropy[AUTH_SECRET_BYTES];
 		char secret[AUTH_SECRET_MAX];
 		for (size_t k = 0; k < sizeof entropy; k++)

@@ -279,8 +279,7 @@ bool http_send(struct http_conn *c, const struct http_want *want)
 	cgn_buf_fmt(&b, "%s %s HTTP/1.%c\r\nHost: gateway\r\n%s", want->method, want->path,
 		want->old ? '0' : '1', want->headers != NULL ? want->headers : "");
 	if (want->body.n > 0)
-		cgn_buf_fmt(&b, "Content-Type: %s\r\n",
-			want->kind != NULL ? want->kind : "application/json");
+		cgn_buf_fmt(&b, "Content-Type: %s\r\n", want->kind != NULL ? want->kind : "application/json");
 	if (want->body.n > 0 && want->chunks)
 		cgn_buf_putz(&b, "Transfer-Encoding: chunked\r\n");
 	else if (want->body.n > 0)

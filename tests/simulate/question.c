@@ -8,8 +8,9 @@
 #include <zstd.h>
 
 #include "base/core/err.h"
+#include "base/json/json.h"
 
-/* ---- what is asked ---- */
+/* ---- questions ---- */
 
 static void put_prompt(struct cgn_buf *b)
 {
@@ -20,28 +21,208 @@ static void put_prompt(struct cgn_buf *b)
 		cgn_buf_fmt(b, "%s ", words[i < common ? (family * 7 + i * i + i / 3) % 16 : world_draw(16)]);
 }
 
-static void put_body(struct cgn_buf *b, const struct request *r, enum api api, struct cgn_str prompt,
-	unsigned max)
+#define PICTURE "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJ"
+#define TOOL    "look_up"
+
+static void put_text_part(struct json_out *o, const char *type, struct cgn_str text)
 {
-	static const char *const begins[] = {"\"prompt\":\"",
-		"\"messages\":[{\"role\":\"user\",\"content\":\"",
-		"\"messages\":[{\"role\":\"user\",\"content\":\"", "\"input\":\"",
-		"\"messages\":[{\"role\":\"user\",\"content\":\""};
-	static const char *const ends[] = {"\"", "\"}]", "\"}]", "\"", "\"}]"};
-	cgn_buf_putz(b, "{\"model\":\"m\",");
-	cgn_buf_putz(b, begins[api]);
-	cgn_buf_str(b, prompt);
-	cgn_buf_putz(b, ends[api]);
-	cgn_buf_fmt(b, ",\"%s\":%s%u%s",
-		api == API_RESPONSES        ? "max_output_tokens"
-			: api == API_OLLAMA ? "options"
-					    : "max_tokens",
-		api == API_OLLAMA ? "{\"num_predict\":" : "", max, api == API_OLLAMA ? "}" : "");
-	cgn_buf_fmt(b, ",\"stream\":%s%s}", r->stream ? "true" : "false",
-		r->usage ? ",\"stream_options\":{\"include_usage\":true}" : "");
+	json_open(o, '{');
+	json_key_z(o, "type", type);
+	json_key_str(o, "text", text);
+	json_close(o, '}');
 }
 
-/* ---- how it is sent ---- */
+static void put_picture(struct json_out *o, enum api api)
+{
+	static const char url[] = "data:image/png;base64," PICTURE;
+	json_open(o, '{');
+	json_key_z(o, "type",
+		api == API_MESSAGES            ? "image"
+			: api == API_RESPONSES ? "input_image"
+					       : "image_url");
+	if (api == API_MESSAGES) {
+		json_key_open(o, "source", '{');
+		json_key_z(o, "type", "base64");
+		json_key_z(o, "media_type", "image/png");
+		json_key_z(o, "data", PICTURE);
+		json_close(o, '}');
+	} else if (api == API_RESPONSES) {
+		json_key_z(o, "image_url", url);
+	} else {
+		json_key_open(o, "image_url", '{');
+		json_key_z(o, "url", url);
+		json_close(o, '}');
+	}
+	json_close(o, '}');
+}
+
+static void put_images(struct json_out *o)
+{
+	json_key_open(o, "images", '[');
+	json_put_z(o, PICTURE);
+	json_close(o, ']');
+}
+
+static void put_message(struct json_out *o, const struct request *r, enum api api, struct cgn_str prompt)
+{
+	json_key_open(o, api == API_RESPONSES ? "input" : "messages", '[');
+	json_open(o, '{');
+	json_key_z(o, "role", "user");
+	if (r->picture && api != API_OLLAMA) {
+		json_key_open(o, "content", '[');
+		put_text_part(o, api == API_RESPONSES ? "input_text" : "text", prompt);
+		put_picture(o, api);
+		json_close(o, ']');
+	} else {
+		json_key_str(o, "content", prompt);
+	}
+	if (r->picture && api == API_OLLAMA)
+		put_images(o);
+	json_close(o, '}');
+	json_close(o, ']');
+}
+
+/* Offer a tool; the prompt has its name, so that it is called. */
+static void put_tools(struct json_out *o, enum api api, bool forced)
+{
+	static const char schema[] =
+		"{\"type\":\"object\",\"properties\":{\"place\":{\"type\":\"string\"},\"n\":{\"type\":\"integer\"}}}";
+	bool inner = api == API_CHAT || api == API_OLLAMA;
+	json_key_open(o, "tools", '[');
+	json_open(o, '{');
+	if (api != API_MESSAGES)
+		json_key_z(o, "type", "function");
+	if (inner)
+		json_key_open(o, "function", '{');
+	json_key_z(o, "name", TOOL);
+	json_key(o, api == API_MESSAGES ? "input_schema" : "parameters");
+	json_put_raw(o, cgn_str_of(schema));
+	if (inner)
+		json_close(o, '}');
+	json_close(o, '}');
+	json_close(o, ']');
+	if (forced && api == API_MESSAGES) {
+		json_key_open(o, "tool_choice", '{');
+		json_key_z(o, "type", "any");
+		json_close(o, '}');
+	} else if (forced) {
+		json_key_z(o, "tool_choice", "required");
+	}
+}
+
+static void put_stop(struct json_out *o, const char *stop, enum api api)
+{
+	json_key_open(o, api == API_MESSAGES ? "stop_sequences" : "stop", '[');
+	json_put_z(o, stop);
+	json_close(o, ']');
+}
+
+static void put_limits(struct json_out *o, const struct request *r, enum api api)
+{
+	if (api >= API_OLLAMA) {
+		json_key_open(o, "options", '{');
+		json_key_u64(o, "num_predict", r->max);
+		if (r->stop[0] != '\0')
+			put_stop(o, r->stop, api);
+		json_close(o, '}');
+		return;
+	}
+	json_key_u64(o, api == API_RESPONSES ? "max_output_tokens" : "max_tokens", r->max);
+	if (r->stop[0] != '\0')
+		put_stop(o, r->stop, api);
+}
+
+/* Put the request in the words of |api|: for the client as it wants it, for the twin as a document. */
+static void put_body(struct cgn_buf *b, const struct request *r, enum api api, struct cgn_str prompt,
+	bool right)
+{
+	struct json_out o = json_out_to(b);
+	b->n = 0;
+	json_open(&o, '{');
+	json_key_z(&o, "model", "m");
+	if (api == API_COMPLETIONS || api == API_GENERATE || (api == API_RESPONSES && !r->picture))
+		json_key_str(&o, api == API_RESPONSES ? "input" : "prompt", prompt);
+	else
+		put_message(&o, r, api, prompt);
+	if (api == API_GENERATE && r->picture)
+		put_images(&o);
+	if (r->tool)
+		put_tools(&o, api, r->forced);
+	put_limits(&o, r, api);
+	if (r->n > 1)
+		json_key_u64(&o, "n", r->n);
+	if (r->logprobs && api == API_COMPLETIONS)
+		json_key_u64(&o, "logprobs", 2);
+	else if (r->logprobs) {
+		json_key_bool(&o, "logprobs", true);
+		json_key_u64(&o, "top_logprobs", 2);
+	}
+	json_key_bool(&o, "stream", !right && r->stream);
+	if (!right && r->usage) {
+		json_key_open(&o, "stream_options", '{');
+		json_key_bool(&o, "include_usage", true);
+		json_close(&o, '}');
+	}
+	json_close(&o, '}');
+}
+
+/* ---- routes that give no text ---- */
+
+static const struct route routes[] = {
+	{"POST", "/v1/embeddings", "{\"model\":\"m\",\"input\":\"%s\"}", 200, NULL},
+	{"POST", "/v1/embeddings",
+		"{\"model\":\"m\",\"input\":[\"%s\",\"sea\"],\"encoding_format\":\"base64\",\"dimensions\":32}",
+		200, NULL},
+	{"POST", "/rerank", "{\"model\":\"m\",\"query\":\"tide\",\"documents\":[\"%s\",\"sand\"]}", 200,
+		NULL},
+	{"POST", "/v1/rerank",
+		"{\"model\":\"m\",\"query\":\"tide\",\"documents\":[\"%s\",\"sand\"],\"top_n\":1}", 200,
+		NULL},
+	{"POST", "/v1/score", "{\"model\":\"m\",\"text_1\":\"tide\",\"text_2\":[\"%s\",\"sand\"]}", 200,
+		NULL},
+	{"POST", "/tokenize", "{\"model\":\"m\",\"prompt\":\"%s\"}", 200, NULL},
+	{"POST", "/detokenize", "{\"model\":\"m\",\"tokens\":[7,8,9]}", 200, NULL},
+	{"POST", "/api/embed", "{\"model\":\"m\",\"input\":\"%s\"}", 200, "\"embeddings\""},
+	{"POST", "/v1/messages/count_tokens",
+		"{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"%s\"}]}", 200,
+		"\"input_tokens\""},
+	{"GET", "/v1/models", NULL, 200, "\"m\""},
+	{"GET", "/v1/models/m", NULL, 200, "\"m\""},
+	{"GET", "/v1/models/nobody", NULL, 404, NULL},
+	{"GET", "/api/tags", NULL, 200, "\"m\""},
+	{"GET", "/api/ps", NULL, 200, "\"models\""},
+	{"POST", "/api/show", "{\"model\":\"m\"}", 200, "\"capabilities\""},
+	{"GET", "/api/version", NULL, 200, "\"version\""},
+	{"GET", "/healthz", NULL, 200, ""},
+	{"GET", "/version", NULL, 200, ""},
+	{"POST", "/v1/quote", "{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"%s\"}]}", 200,
+		""},
+	{"POST", "/v1/chat/completions",
+		"{\"model\":\"nobody\",\"messages\":[{\"role\":\"user\",\"content\":\"%s\"}]}", 404, NULL},
+	{"POST", "/v1/messages", "{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"%s", 400,
+		NULL},
+	{"POST", "/api/chat", "{\"model\":\"m\",\"messages\":7}", 400, NULL},
+	{"POST", "/v1/responses", "{\"input\":\"%s\"}", 400, NULL},
+	{"GET", "/v1/chat/completions", NULL, 405, NULL},
+	{"POST", "/v1/nothing", "{}", 404, NULL},
+	{"POST", "/api/pull", "{\"model\":\"m\"}", 501, NULL},
+	{"POST", "/v1/audio/speech", "{\"model\":\"m\",\"input\":\"%s\",\"voice\":\"x\"}", 501, NULL},
+};
+
+static void put_route(struct request *r, struct cgn_str prompt)
+{
+	r->route = &routes[world_draw(CGN_COUNT(routes))];
+	const char *at = r->route->body;
+	for (const char *mark; at != NULL && (mark = strstr(at, "%s")) != NULL; at = mark + 2) {
+		cgn_buf_add(&r->body, at, (size_t)(mark - at));
+		cgn_buf_str(&r->body, prompt);
+	}
+	if (at != NULL)
+		cgn_buf_putz(&r->body, at);
+	cgn_buf_str(&r->right_body, cgn_buf_view(&r->body));
+}
+
+/* ---- sending ---- */
 
 static const char *body_zstd(struct cgn_buf *b)
 {
@@ -96,9 +277,9 @@ static bool one_of(uint64_t many)
 
 static void draw_sending(struct request *r)
 {
-	if (cluster.over)
+	if (cluster.over || r->body.n == 0)
 		return; /* The last clients send plainly */
-	if (one_of(PLAN(coded)))
+	if (r->must == 0 && one_of(PLAN(coded)))
 		body_code(r);
 	r->old = one_of(PLAN(old_http));
 	r->chunks = !r->old && one_of(PLAN(pieces));
@@ -107,46 +288,17 @@ static void draw_sending(struct request *r)
 
 /* ---- a request ---- */
 
-void request_draw(struct request *r, unsigned id)
-{
-	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf prompt = {0};
-	*r = (struct request){.id = id};
-	r->stream = PLAN(stream) == 2 || (PLAN(stream) == 1 && world_chance(2));
-	r->api = PLAN(chat) == 2 || (PLAN(chat) == 1 && world_chance(2)) ? API_CHAT : API_COMPLETIONS;
-	if (PLAN(dialects) && world_chance(2))
-		r->api = API_MESSAGES + (enum api)world_draw(3);
-	r->usage = r->stream && PLAN(usage) != 0 && r->api <= API_CHAT;
-	r->tenant = cluster.n_tenants > 0 ? &cluster.tenant[world_draw(cluster.n_tenants)] : NULL;
-	if (r->tenant != NULL)
-		cgn_buf_putz(&r->headers, r->tenant->header);
-	put_prompt(&prompt);
-	unsigned max = 1 + (unsigned)world_draw(PLAN(max_tokens));
-	put_body(&r->body, r, r->api, cgn_buf_view(&prompt), max);
-	/* The twin is asked for a whole answer, which tells its tokens. */
-	struct request whole = {.stream = false};
-	put_body(&r->right_body, &whole, r->api == API_OLLAMA ? API_CHAT : r->api, cgn_buf_view(&prompt),
-		max);
-	draw_sending(r);
-	(void)cgn_buf_z(&r->headers);
-}
-
-void request_fini(struct request *r)
-{
-	said_fini(&r->right);
-	cgn_buf_fini(&r->body);
-	cgn_buf_fini(&r->right_body);
-	cgn_buf_fini(&r->headers);
-}
+static const char *const paths[API_COUNT] = {"/v1/completions", "/v1/chat/completions", "/v1/messages",
+	"/v1/responses", "/api/chat", "/api/generate"};
 
 struct http_want request_want(const struct request *r, const struct part *p, uint16_t port)
 {
-	static const char *const paths[] = {"/v1/completions", "/v1/chat/completions", "/v1/messages",
-		"/v1/responses", "/api/chat"};
 	bool right = p == &cluster.twin;
 	struct http_want want = {.ip = world_host_address(p->host),
 		.port = port,
-		.method = "POST",
-		.path = paths[right && r->api == API_OLLAMA ? API_CHAT : r->api],
+		.method = r->route != NULL ? r->route->method : "POST",
+		.path = r->route != NULL ? r->route->path
+					 : paths[right && r->api >= API_OLLAMA ? API_CHAT : r->api],
 		.body = cgn_buf_view(right ? &r->right_body : &r->body),
 		.timeout = 200 * WORLD_SEC /* Longer than the router lets a request wait */};
 	if (right)
@@ -157,4 +309,117 @@ struct http_want request_want(const struct request *r, const struct part *p, uin
 	want.between = PLAN(pieces) > 0 ? 50 * WORLD_MS : 0;
 	want.expects = r->expects;
 	return want;
+}
+
+void request_describe(const struct request *r, char *out, size_t cap)
+{
+	const struct {
+		bool is;
+		const char *text;
+	} words[] = {{r->stream, ", streamed"}, {r->tool, ", a tool"}, {r->picture, ", a picture"},
+		{r->n > 1, ", several"}, {r->logprobs, ", log-probabilities"},
+		{r->stop[0] != '\0', ", a stop"}, {r->old, ", HTTP/1.0"}, {r->chunks, ", in chunks"},
+		{r->expects, ", waits for 100"}, {r->must != 0, ", must be refused"},
+		{r->tenant == cluster.tenant, ", tenant-0"}};
+	size_t n = (size_t)snprintf(out, cap, "%s", r->route != NULL ? r->route->path : paths[r->api]);
+	for (size_t i = 0; i < CGN_COUNT(words); i++)
+		if (words[i].is && n < cap)
+			n += (size_t)snprintf(out + n, cap - n, "%s", words[i].text);
+}
+
+static void request_learn(struct request *r)
+{
+	struct http_want want = request_want(r, &cluster.twin, 8000);
+	http_got_fini(&r->right_got);
+	said_fini(&r->right);
+	http_ask(&want, &r->right_got);
+	if (r->right_got.end != HTTP_WHOLE)
+		world_fail("the twin does not answer: %s", http_end_text(r->right_got.end));
+	said_read(&r->right_got, &r->right);
+}
+
+/* The answer ends at a text that it would have, behind its first word: a simulated engine resumes no answer that is shorter. */
+static bool draw_stop(struct request *r)
+{
+	const struct cgn_buf *text = &r->right.choice[0].text;
+	const char *word = text->n > 0 ? memchr(text->p, ' ', text->n) : NULL;
+	size_t n = 1 + world_draw(8), behind = word != NULL ? text->n - (size_t)(word + 1 - text->p) : 0;
+	if (behind < n)
+		return false;
+	const char *from = word + 1 + world_draw(behind - n + 1);
+	for (size_t i = 0; i < n; i++)
+		if ((from[i] & 0x80) != 0 || from[i] < ' ')
+			return false;
+	(void)snprintf(r->stop, sizeof r->stop, "%.*s", (int)n, from);
+	return true;
+}
+
+static void draw_api(struct request *r)
+{
+	r->stream = PLAN(stream) == 2 || (PLAN(stream) == 1 && world_chance(2));
+	r->api = PLAN(chat) == 2 || (PLAN(chat) == 1 && world_chance(2)) ? API_CHAT : API_COMPLETIONS;
+	if (PLAN(dialects) && world_chance(2))
+		r->api = API_MESSAGES + (enum api)world_draw(API_COUNT - API_MESSAGES);
+	r->usage = r->stream && PLAN(usage) != 0 && r->api <= API_CHAT;
+	r->max = 1 + (unsigned)world_draw(PLAN(max_tokens));
+	r->n = 1;
+}
+
+static void draw_members(struct request *r)
+{
+	if (cluster.over)
+		return; /* The last clients ask for nothing special */
+	r->picture = r->api != API_COMPLETIONS && one_of(PLAN(pictures));
+	r->tool = r->api != API_COMPLETIONS && r->api != API_GENERATE && one_of(PLAN(tools));
+	r->forced = r->tool && r->api < API_OLLAMA && world_chance(3);
+	r->max += r->tool && !world_chance(6) ? 60 : 0;
+	if (r->api <= API_CHAT && one_of(PLAN(several)))
+		r->n = r->tool ? 1 : 2 + (unsigned)world_draw(SAID_CHOICES - 1);
+	r->logprobs = r->api <= API_CHAT && !r->tool && one_of(PLAN(logprobs));
+}
+
+static void put_bodies(struct request *r, struct cgn_str prompt)
+{
+	put_body(&r->body, r, r->api, prompt, false);
+	put_body(&r->right_body, r, r->api >= API_OLLAMA ? API_CHAT : r->api, prompt, true);
+}
+
+void request_draw(struct request *r, unsigned id)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf prompt = {0};
+	*r = (struct request){.id = id};
+	draw_api(r);
+	r->tenant = cluster.n_tenants > 0 ? &cluster.tenant[world_draw(cluster.n_tenants)] : NULL;
+	if (r->tenant != NULL)
+		cgn_buf_putz(&r->headers, r->tenant->header);
+	put_prompt(&prompt);
+	if (!cluster.over && one_of(PLAN(routes))) {
+		put_route(r, cgn_buf_view(&prompt));
+		r->stream = false;
+		if (r->route->status == 200 && r->route->has == NULL)
+			request_learn(r);
+		r->must = r->route->status != 200 ? r->route->status : 0;
+	} else {
+		draw_members(r);
+		if (r->tool)
+			cgn_buf_putz(&prompt, TOOL);
+		put_bodies(r, cgn_buf_view(&prompt));
+		request_learn(r);
+		if (!cluster.over && !r->tool && !r->logprobs && r->api != API_RESPONSES &&
+			one_of(PLAN(stops)) && draw_stop(r)) {
+			put_bodies(r, cgn_buf_view(&prompt));
+			request_learn(r);
+		}
+	}
+	draw_sending(r);
+	(void)cgn_buf_z(&r->headers);
+}
+
+void request_fini(struct request *r)
+{
+	said_fini(&r->right);
+	http_got_fini(&r->right_got);
+	cgn_buf_fini(&r->body);
+	cgn_buf_fini(&r->right_body);
+	cgn_buf_fini(&r->headers);
 }

@@ -5,12 +5,23 @@
 #include "scenario.h"
 
 /* The API in which a request is sent. */
-enum api { API_COMPLETIONS, API_CHAT, API_MESSAGES, API_RESPONSES, API_OLLAMA };
+enum api { API_COMPLETIONS, API_CHAT, API_MESSAGES, API_RESPONSES, API_OLLAMA, API_GENERATE, API_COUNT };
+
+/* A route that gives no text. */
+struct route {
+	const char *method, *path;
+	const char *body; /* The body with "%s" in the place of the prompt; NULL: none */
+	int status;       /* The answer's */
+	const char *has;  /* The answer is the router's own and has this; NULL: it is the engine's */
+};
 
 struct request {
 	unsigned id;
 	enum api api;
-	bool stream, usage;
+	const struct route *route; /* NULL: text is asked for */
+	bool stream, usage, logprobs, picture, tool, forced;
+	unsigned n, max;           /* Answers, and tokens of each */
+	char stop[32];             /* Where it ends; empty: nowhere */
 	struct tenant *tenant;     /* NULL: no key */
 	bool sure;                 /* The outcome says whether the request counts */
 	struct cgn_buf right_body; /* The same question in the twin's API */
@@ -20,10 +31,12 @@ struct request {
 	uint64_t began;            /* When it was sent */
 	int must;                  /* Status with which the router must refuse it; 0: none */
 	struct said right;
-	int right_status;
+	struct http_got right_got;
 };
-/* Draw the request |id|; free it with request_fini. */
+/* Draw the request |id| and learn its right answer from the twin; free it with request_fini. */
 void request_draw(struct request *r, unsigned id);
 void request_fini(struct request *r);
-/* What to ask |p| on |port|: the twin, or the router. */
+/* Write the route and the unusual members of a request, for the story. */
+void request_describe(const struct request *r, char *out, size_t cap);
+/* Return the question as the client asks |p| on |port|: the twin, or the router. */
 struct http_want request_want(const struct request *r, const struct part *p, uint16_t port);

@@ -43,7 +43,8 @@ static enum gw_step node_missing(struct gw_req *r, enum route_verdict verdict)
 /* The engines take only requests that another engine computes the prompt of. */
 static enum gw_step pair_missing(struct gw_req *r)
 {
-	if (r->plan.disagg != NULL && strcmp(r->plan.disagg, "unsupported") == 0)
+	bool embeds = r->client.route->scope == AUTH_EMBED; /* Never handed over */
+	if (embeds || (r->plan.disagg != NULL && strcmp(r->plan.disagg, "unsupported") == 0))
 		return gw_plan_fail(r, &(struct gw_refusal){501, "not_supported_error", "not_supported"},
 			"the engines of %.*s answer only in pairs, and hand over no requests for %s%.*s",
 			CGN_STR_ARG(r->prompt.model),

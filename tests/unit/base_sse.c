@@ -225,6 +225,10 @@ static void borders_are_behind_blank_lines(void **state)
 	};
 	for (size_t i = 0; i < CGN_COUNT(rows); i++)
 		assert_int_equal(sse_border(cgn_str_of(rows[i].text), rows[i].from), rows[i].border);
+	assert_int_equal(sse_event_end(CGN_STR("data: a\n\ndata: b\n\n")), 9);
+	assert_int_equal(sse_event_end(CGN_STR("data: a\r\n\r\ndata: b")), 11);
+	assert_int_equal(sse_event_end(CGN_STR("data: a\n")), 0);
+	assert_int_equal(sse_event_end(CGN_STR("")), 0);
 }
 
 int main(void)

@@ -169,6 +169,24 @@ static void the_clients_salt_leaves_the_body(void **state)
 	}
 }
 
+static void options_of_a_stream_are_found_and_dropped(void **state)
+{
+	(void)state;
+	char text[] =
+		"{\"stream\":true, \"stream_options\" : {\"include_usage\":false},\"cache_salt\":\"a\"}";
+	struct body_facts f = facts_of(text);
+	assert_false(f.asks_usage);
+	assert_true(cgn_str_is(f.options.raw, "{\"include_usage\":false}"));
+	body_drop_options(text, &f);
+	assert_null(f.options.raw.p);
+	body_drop_salt(text, &f);
+	f = facts_of(text);
+	assert_true(f.stream && f.options.raw.p == NULL && f.salt.raw.p == NULL);
+	assert_true(facts_of("{\"stream_options\":{\"include_usage\":true}}").asks_usage);
+	assert_false(facts_of("{\"stream_options\":null}").asks_usage);
+	assert_false(facts_of("{\"stream_options\":{\"include_usage\":1}}").asks_usage);
+}
+
 static void a_model_is_put_where_none_is(void **state)
 {
 	(void)state;
@@ -202,6 +220,7 @@ int main(void)
 		cmocka_unit_test(the_clients_salt_leaves_the_body),
 		cmocka_unit_test(what_engines_could_read_otherwise_is_refused),
 		cmocka_unit_test(members_are_bounded),
+		cmocka_unit_test(options_of_a_stream_are_found_and_dropped),
 		cmocka_unit_test(a_model_is_put_where_none_is),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -747,6 +747,13 @@ static void cells_learn_from_what_engines_count(void **state)
 	struct node_stats *stats = &c->stats[cluster_find(c, "n1")->slot];
 	assert_true(node_stats_trust(stats) > 0.999 && node_stats_answer_share(stats) > 0.999);
 	assert_true(node_stats_block_tokens(stats) < 0.001); /* Unknown. */
+	/* A prompt of 1000 tokens was taken for one of 4000. */
+	node_stats_prefill(stats, 2000, 4000);
+	node_stats_recount(stats, 4000, 1000);
+	assert_true(fabs((double)node_stats_speed(stats).prefill_ms - 2) < 0.001);
+	node_stats_recount(stats, 4000, 0);
+	node_stats_recount(stats, 1e9, 1);
+	assert_true(fabs((double)node_stats_speed(stats).prefill_ms - 2) < 0.001);
 	node_stats_measure(stats, 640, 10);
 	assert_true(node_stats_block_tokens(stats) > 63.9 && node_stats_block_tokens(stats) < 64.1);
 	node_stats_measure(stats, 0, 10);

@@ -317,6 +317,37 @@ static void streams_without_the_end_of_their_dialect_are_cut(void **state)
 	assert_false(opening_answers(CGN_STR("/generate")) & OPENING_ENDS);
 }
 
+static void the_last_event_of_a_stream_is_known(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *event;
+		bool last;
+	} rows[] = {
+		{"data: [DONE]\n\n", true},
+		{"data:[DONE]\r\n\r\n", true},
+		{"event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n", true},
+		{"data: {\"type\":\"response.completed\",\"response\":{}}\n\n", true},
+		{"data: {\"content\":\"\",\"stop\":true}\n\n", true},
+		{"data: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"end_turn\"}}\n\n", false},
+		{"data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\n", false},
+		{"data: {\"error\":{\"message\":\"x\"}}\n\n", false},
+		{"data: {\"choices\":[],\"stop\":true}\n\n", false},
+		{": ping\n\n", false},
+		{"data: [DO", false},
+	};
+	for (size_t i = 0; i < CGN_COUNT(rows); i++) {
+		char text[256];
+		(void)snprintf(text, sizeof text, "data: {\"choices\":[]}\n\n%s", rows[i].event);
+		bool last = opening_tail_is_last(cgn_str_of(text), false),
+		     alone = opening_tail_is_last(cgn_str_of(rows[i].event), true);
+		if (last != rows[i].last || alone != last)
+			fail_msg("%s", rows[i].event);
+		assert_false(opening_tail_is_last(cgn_str_of(rows[i].event), false));
+	}
+	assert_false(opening_tail_is_last((struct cgn_str){NULL, 0}, true));
+}
+
 static void parts_of_events_without_data_are_of_no_use(void **state)
 {
 	(void)state;
@@ -654,6 +685,7 @@ int main(void)
 		cmocka_unit_test(streams_that_end_with_an_error_are_told),
 		cmocka_unit_test(streams_that_end_inside_an_event_are_told),
 		cmocka_unit_test(streams_without_the_end_of_their_dialect_are_cut),
+		cmocka_unit_test(the_last_event_of_a_stream_is_known),
 		cmocka_unit_test(parts_of_events_without_data_are_of_no_use),
 		cmocka_unit_test(documents_without_an_answer_are_none),
 		cmocka_unit_test(answers_of_every_route_pass),

@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -40,7 +41,7 @@ static void dialects_are_read(void **state)
 		{"{\"usage\":{\"prompt_tokens\":18446744073709551615,\"completion_tokens\":268435456}}", true,
 			0, USAGE_MOST, 0},
 		/* No engine counts that many. */
-		{"{\"usage\":{\"prompt_tokens\":1000000000000,\"completion_tokens\":268435457}}", false, 0, 0,
+		{"{\"usage\":{\"prompt_tokens\":1000000000000,\"completion_tokens\":268435457}}", true, 0, 0,
 			0},
 		{"{\"usage\":{}}", false, 0, 0, 0},
 		{"{\"usage\":[1]}", false, 0, 0, 0},
@@ -134,6 +135,86 @@ static void engines_own_routes_tell_their_usage(void **state)
 	assert_false(usage_find_own(CGN_STR("{\"content\":\"meta_info\"}"), &u));
 }
 
+static void absurd_numbers_are_noted(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *n;
+		bool absurd;
+	} rows[] = {{"268435456", false}, {"268435457", true}, {"1000000000000", true},
+		{"99999999999999999999999", true}, {"-7", false}, {"1.5", false},
+		{"\"9999999999999\"", false}, {"null", false}};
+	for (size_t i = 0; i < CGN_COUNT(rows); i++) {
+		char text[128];
+		struct usage u = {0};
+		(void)snprintf(text, sizeof text,
+			"{\"usage\":{\"completion_tokens\":%s,\"prompt_tokens\":3}}", rows[i].n);
+		assert_true(usage_find(cgn_str_of(text), &u));
+		if (u.absurd != rows[i].absurd)
+			fail_msg("%s", rows[i].n);
+	}
+}
+
+static void a_stream_is_asked_for_its_usage(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *own, *asked;
+	} rows[] = {
+		{NULL, "{\"include_usage\":true}"},
+		{"null", "{\"include_usage\":true}"},
+		{"{}", "{\"include_usage\":true}"},
+		{"{\"include_usage\":false,\"include_obfuscation\": false}",
+			"{\"include_usage\":true,\"include_obfuscation\":false}"},
+		{"{\"continuous_usage_stats\":true,\"a\":{\"b\":[1]}}",
+			"{\"include_usage\":true,\"a\":{\"b\":[1]}}"},
+	};
+	for (size_t i = 0; i < CGN_COUNT(rows); i++) {
+		CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf out = {0};
+		struct json_val own = {0};
+		if (rows[i].own != NULL)
+			assert_true(cgn_ok(json_parse(cgn_str_of(rows[i].own), &own, NULL, NULL)));
+		usage_ask_put(own, &out);
+		assert_string_equal(cgn_buf_z(&out), rows[i].asked);
+	}
+}
+
+#define CHUNK  "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"a \\\"usage\\\" b\"}}]}\n\n"
+#define NULLED "data: {\"choices\":[{\"index\":0,\"delta\":{}}],\"usage\":null}\n\n"
+#define WITH   "data: {\"choices\":[{\"index\":0,\"delta\":{}}],\"usage\":{\"prompt_tokens\":1}}\n\n"
+#define ALONE \
+	"data: {\"id\":\"x\",\"choices\": [ ],\"usage\" : {\"prompt_tokens\":1,\"completion_tokens\":2}}\n\n"
+#define END "data: [DONE]\n\n"
+
+static void only_the_chunk_of_the_usage_is_dropped(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *events, *left; /* NULL: nothing is dropped */
+	} rows[] = {
+		{CHUNK END, NULL},
+		{NULLED WITH END, NULL},
+		{CHUNK ALONE END, CHUNK END},
+		{ALONE, ""},
+		{NULLED CHUNK WITH ALONE, NULLED CHUNK WITH},
+		{": a comment\n\n" ALONE "event: x\ndata: 1\n\n", ": a comment\n\nevent: x\ndata: 1\n\n"},
+		{"data: {\"choices\":[],\"usage\":{\"prompt_tokens\":1}}\r\n\r\ndata: [DONE]\r\n\r\n",
+			"data: [DONE]\r\n\r\n"},
+		/* The end of an event whose begin has passed, then the chunk. */
+		{"ntent\":\"x\"}}]}\n\n" ALONE, "ntent\":\"x\"}}]}\n\n"},
+		{"data: {\"usage\":{\"prompt_tokens\":1}}\n\n", NULL},
+		{"data: {\"choices\":[],\"usage\":{\"prompt_tok", NULL},
+		{"", NULL},
+	};
+	for (size_t i = 0; i < CGN_COUNT(rows); i++) {
+		CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf out = {0};
+		bool dropped = usage_chunk_drop(cgn_str_of(rows[i].events), &out);
+		if (dropped != (rows[i].left != NULL) ||
+			!cgn_str_is(cgn_buf_view(&out), dropped ? rows[i].left : ""))
+			fail_msg("%s", rows[i].events);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -142,6 +223,9 @@ int main(void)
 		cmocka_unit_test(the_tail_keeps_the_end_whatever_the_pieces),
 		cmocka_unit_test(timings_of_llama_server),
 		cmocka_unit_test(engines_own_routes_tell_their_usage),
+		cmocka_unit_test(absurd_numbers_are_noted),
+		cmocka_unit_test(a_stream_is_asked_for_its_usage),
+		cmocka_unit_test(only_the_chunk_of_the_usage_is_dropped),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

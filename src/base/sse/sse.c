@@ -258,3 +258,11 @@ size_t sse_border(struct cgn_str stream, size_t from)
 			return i;
 	return 0;
 }
+
+size_t sse_event_end(struct cgn_str stream)
+{
+	for (size_t i = 1; i <= stream.n; i++)
+		if (is_border(stream.p, i))
+			return i;
+	return 0;
+}

@@ -47,6 +47,9 @@ size_t sse_marks(uint8_t *begun, struct cgn_str chunk);
  * the event that it ends. */
 size_t sse_border(struct cgn_str stream, size_t from);
 
+/* Return where the first whole event of |stream| ends; 0: none is whole. */
+size_t sse_event_end(struct cgn_str stream);
+
 /* Append an event. |name| is NULL or one line without foreign bytes; |data| may have any line ends and
  * becomes as many data lines. */
 void sse_event(struct cgn_buf *b, const char *name, struct cgn_str data);

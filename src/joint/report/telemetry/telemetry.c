@@ -153,7 +153,7 @@ struct metric_cell *metric_get(struct telemetry *t, unsigned id, const char *con
 
 void metric_add(struct metric_cell *c, uint64_t n)
 {
-	CGN_MUST(c->type == METRIC_COUNTER);
+	CGN_MUST(c->type == METRIC_COUNTER || c->type == METRIC_MILLIONTHS);
 	atomic_fetch_add_explicit(&c->value, n, memory_order_relaxed);
 }
 
@@ -211,7 +211,7 @@ uint64_t metric_count(const struct metric_cell *c)
 {
 	if (c->type == METRIC_GAUGE)
 		return 0;
-	if (c->type == METRIC_COUNTER)
+	if (c->type != METRIC_HISTOGRAM)
 		return atomic_load_explicit(&c->value, memory_order_relaxed);
 	uint64_t n = 0;
 	for (size_t i = 0; i <= METRIC_BOUNDS; i++)

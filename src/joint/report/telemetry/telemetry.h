@@ -6,7 +6,12 @@
 #include "base/core/buf.h"
 #include "base/core/err.h"
 
-enum metric_type { METRIC_COUNTER, METRIC_GAUGE, METRIC_HISTOGRAM /* seconds, 10 us .. 120 s */ };
+enum metric_type {
+	METRIC_COUNTER,
+	METRIC_GAUGE,
+	METRIC_HISTOGRAM, /* seconds, 10 us .. 120 s */
+	METRIC_MILLIONTHS /* a counter that counts millionths and shows whole units with six decimals */
+};
 struct metric_row {
 	const char *name;
 	enum metric_type type;
@@ -41,7 +46,7 @@ struct metric_cell *metric_get(struct telemetry *t, unsigned id, const char *con
 	metric_get(t, METRIC_##id, (const char *const[]){__VA_ARGS__}, \
 		sizeof((const char *const[]){__VA_ARGS__}) / sizeof(const char *))
 #define METRIC_ONE(t, id) metric_get(t, METRIC_##id, NULL, 0)
-void metric_add(struct metric_cell *c, uint64_t n);      /* counter */
+void metric_add(struct metric_cell *c, uint64_t n);      /* counter; of millionths: that many */
 void metric_set(struct metric_cell *c, double v);        /* gauge */
 void metric_shift(struct metric_cell *c, int64_t delta); /* gauge, integral */
 void metric_observe(struct metric_cell *c, cgn_nsec v);  /* histogram */

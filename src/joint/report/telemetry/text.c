@@ -5,8 +5,10 @@
 
 #include "joint/report/telemetry/telemetry_priv.h"
 
-static const char *const type_names[] =
-	{[METRIC_COUNTER] = "counter", [METRIC_GAUGE] = "gauge", [METRIC_HISTOGRAM] = "histogram"};
+static const char *const type_names[] = {[METRIC_COUNTER] = "counter",
+	[METRIC_GAUGE] = "gauge",
+	[METRIC_HISTOGRAM] = "histogram",
+	[METRIC_MILLIONTHS] = "counter"};
 
 struct metric_page { /* argument of metric_each */
 	struct cgn_buf *out;
@@ -127,6 +129,9 @@ static void series_text(void *arg, const char *const *values, const struct metri
 	put_sample(pg, "", values, NULL);
 	if (c->type == METRIC_COUNTER)
 		cgn_buf_u64(pg->out, metric_count(c));
+	else if (c->type == METRIC_MILLIONTHS)
+		cgn_buf_fmt(pg->out, "%llu.%06llu", (unsigned long long)(metric_count(c) / 1000000),
+			(unsigned long long)(metric_count(c) % 1000000));
 	else
 		put_number(pg->out, metric_gauge(c));
 	cgn_buf_char(pg->out, '\n');

@@ -88,14 +88,21 @@ static enum opening_ending choices_judge(struct json_val choices)
 	return ending;
 }
 
-static enum opening_ending type_judge(struct json_val event, struct cgn_str type)
+static bool type_is_last(struct cgn_str type)
 {
 	static const char *const ends[] = {"\"message_stop\"", "\"response.completed\"",
 		"\"response.incomplete\"", "\"response.failed\"", "\"response.cancelled\""};
-	struct json_val delta;
 	for (size_t i = 0; i < CGN_COUNT(ends); i++)
 		if (cgn_str_is(type, ends[i]))
-			return ENDING_WHOLE;
+			return true;
+	return false;
+}
+
+static enum opening_ending type_judge(struct json_val event, struct cgn_str type)
+{
+	struct json_val delta;
+	if (type_is_last(type))
+		return ENDING_WHOLE;
 	if (cgn_str_is(type, "\"message_delta\"") && json_get(event, "delta", &delta) &&
 		has_text(delta, "stop_reason"))
 		return ENDING_WHOLE;
@@ -137,6 +144,21 @@ enum opening_ending opening_tail_ends(struct cgn_str tail, bool whole)
 	while (ending == ENDING_UNKNOWN && event_cut(&tail, &event))
 		ending = event_judge(event);
 	return ending == ENDING_UNKNOWN && whole ? event_judge(tail) : ending;
+}
+
+bool opening_tail_is_last(struct cgn_str tail, bool whole)
+{
+	struct cgn_str event = tail, data;
+	struct json_val json, v;
+	if ((!event_cut(&tail, &event) && !whole) || !data_find(event, &data))
+		return false;
+	if (cgn_str_is(data, "[DONE]"))
+		return true;
+	if (!cgn_ok(json_parse(data, &json, NULL, NULL)) || json.type != JSON_OBJECT)
+		return false;
+	if (json_get(json, "type", &v) && v.type == JSON_STRING)
+		return type_is_last(v.raw);
+	return json_get_bool(json, "stop", false) && !json_get(json, "choices", &v);
 }
 
 /* ---- a part of an event ---- */

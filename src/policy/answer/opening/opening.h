@@ -92,6 +92,9 @@ enum opening_ending {
  * message_stop and a message_delta with a stop_reason, response.completed, .incomplete, .failed and .cancelled, "stop": true of
  * llama.cpp, and an error. |whole|: as above. */
 enum opening_ending opening_tail_ends(struct cgn_str tail, bool whole);
+/* Return true if the last event of a stream whose last bytes are |tail| is the one that clients take for its end, behind which
+ * nothing comes: [DONE], message_stop, "stop": true of llama.cpp, or the end of a response. |whole|: as above. */
+bool opening_tail_is_last(struct cgn_str tail, bool whole);
 /* A stream ended behind |part| of an event, which has no blank line. Return how many bytes of it a client may get: the last event
  * needs no blank line, but a line that broke off in its field's name, a comment, and fields without data are of no use. */
 size_t opening_part_useful(struct cgn_str part);

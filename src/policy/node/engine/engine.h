@@ -105,6 +105,8 @@ struct engine_ops {
 	/* Paths without query at which the engine keeps prompts of different "cache_salt" apart; ends with NULL. NULL: it
 	 * does so nowhere */
 	const char *const *salts;
+	/* Each stream ends with the counts of its tokens, though the client did not ask (usage_find_own) */
+	bool counts_streams;
 	const struct engine_tokens_ops *tokens; /* How to ask for token ids (tokens.h); NULL: not possible */
 	/* A request names a LoRA adapter as BASE:ADAPTER, with the first model's name; an adapter's name alone would
 	 * get the base model's answer. */

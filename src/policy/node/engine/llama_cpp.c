@@ -213,6 +213,7 @@ const struct engine_ops engine_llama_cpp = {
 	.lacks = llama_lacks,
 	.natives = llama_natives,
 	.salts = llama_cpp_salts,
+	.counts_streams = true,
 	.tokens = &llama_tokens,
 	.resumes = llama_resumes,
 	.n_resumes = CGN_COUNT(llama_resumes),

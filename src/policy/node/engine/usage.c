@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/json/json.h"
+#include "base/sse/sse.h"
 
 static bool is_space(char c)
 {
@@ -81,6 +82,17 @@ static void take_anthropic(const struct json_val *read, const struct json_val *w
 		io->prompt_tokens += n;
 }
 
+static bool is_absurd(struct json_val v)
+{
+	uint64_t n = 0;
+	size_t digits = 0;
+	if (v.raw.p == NULL || v.type != JSON_NUMBER)
+		return false;
+	while (digits < v.raw.n && v.raw.p[digits] >= '0' && v.raw.p[digits] <= '9')
+		digits++;
+	return json_u64(v, &n) ? n > USAGE_MOST : digits == v.raw.n;
+}
+
 static bool usage_read(struct json_val u, void *to)
 {
 	static const char *const keys[USAGE_KEYS] = {
@@ -96,6 +108,8 @@ static bool usage_read(struct json_val u, void *to)
 	struct json_val v[USAGE_KEYS];
 	struct usage *io = to;
 	json_pick(u, keys, USAGE_KEYS, v);
+	for (size_t i = 0; i < USAGE_KEYS; i++)
+		io->absurd = io->absurd || is_absurd(v[i]);
 	bool any = value_take(v[USAGE_PROMPT], &io->has_prompt, &io->prompt_tokens);
 	if (!any && (any = value_take(v[USAGE_INPUT], &io->has_prompt, &io->prompt_tokens)))
 		take_anthropic(&v[USAGE_CACHE_READ], &v[USAGE_CACHE_WRITE], io);
@@ -103,7 +117,7 @@ static bool usage_read(struct json_val u, void *to)
 		value_take(v[USAGE_OUTPUT], &io->has_completion, &io->completion_tokens);
 	take_details(v[USAGE_PROMPT_DETAILS], io);
 	take_details(v[USAGE_INPUT_DETAILS], io);
-	return any;
+	return any || io->absurd;
 }
 
 /* Find the last object named |key| (with its quotes) that |read| accepts. */
@@ -161,6 +175,72 @@ bool usage_find_own(struct cgn_str text, struct usage *io)
 		.completion_tokens = t.predicted_n,
 		.cached_tokens = t.cache_n};
 	return true;
+}
+
+/* ---- the usage of a stream ---- */
+
+void usage_ask_put(struct json_val own, struct cgn_buf *out)
+{
+	struct cgn_str key;
+	struct json_val v;
+	cgn_buf_putz(out, "{\"include_usage\":true");
+	if (own.raw.p != NULL && own.type == JSON_OBJECT) {
+		for (struct json_iter it = json_iter_of(own); json_next_member(&it, &key, &v);)
+			if (!cgn_str_is(key, "include_usage") && !cgn_str_is(key, "continuous_usage_stats"))
+				cgn_buf_fmt(out, ",\"%.*s\":%.*s", CGN_STR_ARG(key), CGN_STR_ARG(v.raw));
+	}
+	cgn_buf_char(out, '}');
+}
+
+/* Return true if |event| has the key "usage" before an object. */
+static bool mentions_usage(struct cgn_str event)
+{
+	static const char key[] = "\"usage\"";
+	const size_t n = sizeof key - 1;
+	for (const char *at; (at = memmem(event.p, event.n, key, n)) != NULL;) {
+		event = (struct cgn_str){at + n, event.n - (size_t)(at + n - event.p)};
+		size_t i = 0;
+		while (i < event.n && (is_space(event.p[i]) || event.p[i] == ':'))
+			i++;
+		if (i < event.n && event.p[i] == '{')
+			return true;
+	}
+	return false;
+}
+
+static bool is_usage_chunk(struct cgn_str event)
+{
+	struct json_val root, choices, usage, one;
+	const char *data = mentions_usage(event) ? memmem(event.p, event.n, "data:", 5) : NULL;
+	if (data == NULL)
+		return false;
+	struct cgn_str text = {data + 5, event.n - (size_t)(data + 5 - event.p)};
+	if (!cgn_ok(json_parse(cgn_str_trim(text), &root, NULL, NULL)) || root.type != JSON_OBJECT ||
+		!json_get(root, "choices", &choices) || choices.type != JSON_ARRAY ||
+		!json_get(root, "usage", &usage) || usage.type != JSON_OBJECT)
+		return false;
+	struct json_iter it = json_iter_of(choices);
+	return !json_next_elem(&it, &one);
+}
+
+bool usage_chunk_drop(struct cgn_str events, struct cgn_buf *out)
+{
+	bool dropped = false;
+	if (!mentions_usage(events))
+		return false;
+	size_t from = out->n;
+	while (events.n > 0) {
+		size_t n = sse_event_end(events);
+		struct cgn_str event = {events.p, n > 0 ? n : events.n};
+		bool drop = is_usage_chunk(event);
+		if (!drop)
+			cgn_buf_str(out, event);
+		dropped = dropped || drop;
+		events = (struct cgn_str){events.p + event.n, events.n - event.n};
+	}
+	if (!dropped)
+		out->n = from;
+	return dropped;
 }
 
 void usage_tail_add(struct usage_tail *t, const void *p, size_t n)

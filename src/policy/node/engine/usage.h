@@ -6,10 +6,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/core/buf.h"
 #include "base/core/str.h"
+#include "base/json/json.h"
 
 struct usage {
 	bool has_prompt, has_completion, has_cached;
+	bool absurd; /* A number above USAGE_MOST was there. */
 	/* |prompt_tokens|: the whole prompt, |cached_tokens| included, in every dialect */
 	uint64_t prompt_tokens, completion_tokens, cached_tokens;
 };
@@ -31,6 +34,13 @@ bool usage_find_timings(struct cgn_str text, struct usage_timings *out);
 /* As usage_find, for answers of engines' own routes: "meta_info" of SGLang's /generate, "timings" of llama-server's
  * /completion. */
 bool usage_find_own(struct cgn_str text, struct usage *io);
+
+/* Append a value of "stream_options" that asks for the usage of a stream. |own|: the client's value, whose members are
+ * kept, except those about usage; raw.p NULL: it has none. */
+void usage_ask_put(struct json_val own, struct cgn_buf *out);
+/* Append the whole events of |events| except those that hold the usage and no part of the answer: chunks whose list of
+ * choices is empty. Returns true if there was one; else nothing is appended. Events without usage are not parsed. */
+bool usage_chunk_drop(struct cgn_str events, struct cgn_buf *out);
 
 /* At least the last USAGE_TAIL bytes that were added. Memory is allocated with the first byte. */
 #define USAGE_TAIL 2048

@@ -6,6 +6,8 @@
 
 #include "policy/route/routing/trust.h"
 
+#define RECOUNT_MOST 64 /* Times that a prompt has more or fewer tokens than its bytes say. */
+
 static uint32_t at_most(uint64_t v, uint32_t limit)
 {
 	return v < limit ? (uint32_t)v : limit;
@@ -50,6 +52,8 @@ void node_stats_reset(struct node_stats *stats)
 	atomic_store_explicit(&stats->breaker, 0, memory_order_relaxed);
 	pulse_reset(&stats->pulse);
 	atomic_store_explicit(&stats->saved_tokens, 0, memory_order_relaxed);
+	atomic_store_explicit(&stats->refuses_usage, false, memory_order_relaxed);
+	atomic_store_explicit(&stats->untrue_until, 0, memory_order_relaxed);
 	warm_clear(&stats->warm);
 	teller_reset(&stats->teller);
 	atomic_store_explicit(&stats->prefill_speed, 0, memory_order_relaxed);
@@ -158,6 +162,16 @@ void node_stats_measure(struct node_stats *stats, uint64_t tokens, double blocks
 	if (was > 0)
 		now = was + (now - was) / 16;
 	atomic_store_explicit(&stats->block_millitokens, (uint32_t)(now * 1e3 + 0.5), memory_order_relaxed);
+}
+
+void node_stats_recount(struct node_stats *stats, double expected, double counted)
+{
+	struct route_speed s = node_stats_speed(stats);
+	double by = counted > 0 ? expected / counted : 0;
+	if (!(by > 1.0 / RECOUNT_MOST) || by > RECOUNT_MOST)
+		return;
+	s.prefill_ms = (float)((double)s.prefill_ms * by);
+	speed_set(stats, &s);
 }
 
 static uint64_t excess_of(uint64_t all, uint64_t part)

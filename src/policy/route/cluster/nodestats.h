@@ -52,8 +52,11 @@ struct node_stats {
 	 * that the engine brought. */
 	_Atomic uint32_t direct, direct_decoding;
 	_Atomic uint64_t direct_tokens, direct_heard;
-	struct warm warm;     /* Workers: models that are loaded on demand. */
-	struct teller teller; /* Workers: whether the engine tells tokens. */
+	_Atomic uint64_t
+		untrue_until; /* Workers: the usage that the engine reports is not believed until then. */
+	_Atomic bool refuses_usage; /* Workers: the engine refuses to be asked for the usage of a stream. */
+	struct warm warm;           /* Workers: models that are loaded on demand. */
+	struct teller teller;       /* Workers: whether the engine tells tokens. */
 };
 
 /* A new node has the slot: forget the speeds and shares of the node before it. Counted requests stay. */
@@ -69,6 +72,9 @@ double node_stats_trust(const struct node_stats *stats);
 /* Learn from a prompt of |tokens| tokens and a chain of |blocks| blocks: a moving average over about the
  * node's last 16 requests. */
 void node_stats_measure(struct node_stats *stats, uint64_t tokens, double blocks);
+/* The first prompt that the node's engine counted has |counted| tokens to compute and was learned from as one of |expected|:
+ * correct the speed of prompts. */
+void node_stats_recount(struct node_stats *stats, double expected, double counted);
 /* Learn from a turn of a conversation: |found| of the previous answer's |answer| tokens were in cache.
  * Tokenizing a text again does not always give the tokens that the text was made of. A moving average; 1 at
  * first. */

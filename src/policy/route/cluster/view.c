@@ -494,11 +494,17 @@ const struct view_name *view_served_name(const struct view_model *m, uint16_t sl
 	return &m->served[i];
 }
 
-bool view_salts(const struct view_model *m, uint16_t slot, struct cgn_str path)
+const struct engine_ops *view_kind(const struct view_model *m, uint16_t slot)
 {
 	size_t i = ready_find(m, slot);
 	CGN_MUST(i < m->n_ready); /* the node is ready */
-	return m->kinds[i] != NULL && engine_salts(m->kinds[i], path);
+	return m->kinds[i];
+}
+
+bool view_salts(const struct view_model *m, uint16_t slot, struct cgn_str path)
+{
+	const struct engine_ops *kind = view_kind(m, slot);
+	return kind != NULL && engine_salts(kind, path);
 }
 
 bool view_isolates(const struct view_model *m, size_t i, struct cgn_str path)

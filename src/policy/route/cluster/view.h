@@ -125,6 +125,8 @@ bool view_lacks(const struct view_model *m, size_t i, struct cgn_str path);
 uint32_t view_load_ms(const struct view_model *m, size_t i);
 /* Return the name under which the node in |slot|, which is one of m->ready, serves |m|. */
 const struct view_name *view_served_name(const struct view_model *m, uint16_t slot);
+/* Return the kind of the engine of the node in |slot|, which is one of m->ready; NULL: unknown. */
+const struct engine_ops *view_kind(const struct view_model *m, uint16_t slot);
 /* True if requests for |path| to the node in |slot|, which is one of m->ready, may have a "cache_salt". */
 bool view_salts(const struct view_model *m, uint16_t slot, struct cgn_str path);
 /* True if m->ready[i] keeps requests for |path| with different "cache_salt" apart. */

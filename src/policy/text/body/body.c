@@ -98,7 +98,7 @@ static CGN_RC member_take(struct json_val v[BODY_KEYS], size_t i, struct cgn_str
 	return CGN_OK;
 }
 
-static CGN_RC members_read(struct json_val body, struct json_val v[BODY_KEYS], struct cgn_str *salt_key,
+static CGN_RC members_read(struct json_val body, struct json_val v[BODY_KEYS], struct body_facts *out,
 	struct body_fault *fault)
 {
 	struct json_iter it = json_iter_of(body);
@@ -116,7 +116,9 @@ static CGN_RC members_read(struct json_val body, struct json_val v[BODY_KEYS], s
 		if (i < BODY_KEYS)
 			CGN_TRY(member_take(v, i, plain, value, fault));
 		if (cgn_str_is(plain, "cache_salt"))
-			*salt_key = raw;
+			out->salt_key = raw;
+		if (cgn_str_is(plain, "stream_options"))
+			out->options_key = raw;
 	}
 	return CGN_OK;
 }
@@ -176,10 +178,13 @@ CGN_RC body_read(struct cgn_str text, struct body_facts *out, struct body_fault 
 		(void)snprintf(fault->text, sizeof fault->text, "the body is not a JSON object");
 		return body_refuse(fault, "invalid_json", NULL);
 	}
-	CGN_TRY(members_read(out->json, v, &out->salt_key, fault));
+	CGN_TRY(members_read(out->json, v, out, fault));
 	struct json_val stream = value_of(v, "stream");
 	out->model = value_of(v, "model");
 	out->salt = value_of(v, "cache_salt");
+	out->options = value_of(v, "stream_options");
+	out->asks_usage = out->options.raw.p != NULL && out->options.type == JSON_OBJECT &&
+		json_get_bool(out->options, "include_usage", false);
 	out->previous = value_of(v, "previous_response_id");
 	(void)json_get(value_of(v, "metadata"), "user_id", &out->user);
 	out->tools = value_of(v, "tools").raw.p != NULL;
@@ -223,12 +228,13 @@ static bool is_space(char c)
 	return c == ' ' || c == '\t' || c == '\n' || c == '\r';
 }
 
-void body_drop_salt(char *text, struct body_facts *facts)
+/* Write spaces over the member |*value| of |text|, whose key without quotes is |*key|, and forget both. */
+static void member_blank(char *text, struct cgn_str *key, struct json_val *value)
 {
-	if (facts->salt.raw.p == NULL)
+	if (value->raw.p == NULL)
 		return;
-	size_t from = (size_t)(facts->salt_key.p - text) - 1; /* the key's quote */
-	size_t to = (size_t)(facts->salt.raw.p - text) + facts->salt.raw.n, behind = to;
+	size_t from = (size_t)(key->p - text) - 1; /* the key's quote */
+	size_t to = (size_t)(value->raw.p - text) + value->raw.n, behind = to;
 	while (is_space(text[behind]))
 		behind++;
 	size_t before = from;
@@ -240,6 +246,16 @@ void body_drop_salt(char *text, struct body_facts *facts)
 	else if (text[before - 1] == ',')
 		from = before - 1;
 	memset(text + from, ' ', to - from);
-	facts->salt = (struct json_val){JSON_NULL, {NULL, 0}};
-	facts->salt_key = (struct cgn_str){NULL, 0};
+	*value = (struct json_val){JSON_NULL, {NULL, 0}};
+	*key = (struct cgn_str){NULL, 0};
+}
+
+void body_drop_salt(char *text, struct body_facts *facts)
+{
+	member_blank(text, &facts->salt_key, &facts->salt);
+}
+
+void body_drop_options(char *text, struct body_facts *facts)
+{
+	member_blank(text, &facts->options_key, &facts->options);
 }

@@ -22,8 +22,12 @@ struct body_facts {
 	/* cache_salt, and its key as it is written, without quotes; raw.p NULL: there is none. Borrowed. */
 	struct json_val salt;
 	struct cgn_str salt_key;
+	/* stream_options, and its key, in the same way. */
+	struct json_val options;
+	struct cgn_str options_key;
 	struct json_val user; /* metadata.user_id; raw.p NULL: there is none. Borrowed. */
 	bool stream;
+	bool asks_usage;       /* stream_options.include_usage is true. */
 	bool unstored;         /* "store" is false: the answer is not kept to be continued. */
 	bool tools;            /* The body offers tools. */
 	bool several;          /* Several answers ("n", "best_of"), or several prompts. */
@@ -51,6 +55,8 @@ void body_put_model(struct cgn_str text, const struct body_facts *facts, struct 
 /* Write spaces over the member "cache_salt" of |text|, which body_read has read into |facts|. The places of all other
  * members stay. */
 void body_drop_salt(char *text, struct body_facts *facts);
+/* The same for "stream_options". */
+void body_drop_options(char *text, struct body_facts *facts);
 /* Return true for a key that only a router may set (body_read). |plain|: without escapes. */
 bool body_key_is_reserved(struct cgn_str plain);
 /* Return true if |body|, an object that json_parse accepted, makes the engine follow a grammar, by vLLM's, SGLang's and

@@ -228,7 +228,7 @@ def test_a_peer_that_counts_more_tokens_than_were_asked_for_is_not_believed(worl
     assert world.home.chat("hello", max_tokens=4).headers["x-cgn-peer"] == "cloud"
     world.ended(answered=1)
     [row] = world.peers()
-    assert row["spent_today"] == pytest.approx((2 * 5 + 10 * (2 * 4 + 64)) / 1e6)
+    assert 0 < row["spent_today"] < 1e-4 and world.home.metric("cgn_usage_untrue_total", node="cloud") == 1, row  # of the text that came
     api.close()
 
 

@@ -48,11 +48,12 @@ def test_what_an_engine_cannot_have_made_is_not_charged(cluster):
         c.wait_ready(1)
         body = {"model": "m", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 9}
         sums = []
-        for told in (10**12, 500, 7):  # not believed; more than was asked for; as it is
+        for told in (10**12, 500, 7):  # never; more than was asked for; true, of an engine that is not believed
             engine.fails = (200, JSON, [json.dumps({**COMPLETION, "usage": {"prompt_tokens": told, "completion_tokens": told}}).encode()])
             assert c.ask("POST", DIALECTS[0][0], body, keys).status == 200
             sums.append(until(lambda: (row := usage(c).get("acme")) and row["requests"] == len(sums) + 1 and row, lambda: usage(c)))
-        assert [row["output_tokens"] for row in sums] == [0, 9, 16] and [row["estimated"] for row in sums] == [1, 1, 1], sums
+        assert [row["output_tokens"] for row in sums] == [1, 2, 3] and [row["estimated"] for row in sums] == [1, 2, 3], sums
+        assert c.metric("cgn_usage_untrue_total", node="odd") == 2 and "gateway.usage_untrue" in c.logs()
         assert sums[0]["input_tokens"] < 100 and c.ask("POST", DIALECTS[0][0], body, keys).status == 200, "the budget is not spent"
 
 

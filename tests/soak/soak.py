@@ -19,7 +19,7 @@ import time
 
 from batches import Batches
 from faults import Faults, plan
-from load import TEXT, Counts, Load
+from load import Counts, Load
 from page import page
 from watch import Logs, Memory, counted, held, produced, usage
 from world import ROOT, World, why_not
@@ -178,7 +178,6 @@ class Soak:
         if bad:
             self.violation("exact", f"{len(bad)} of {len(records)} requests at rest are not answered: {bad[:2]}")
         want = (len(records) - len(bad), sum(r.tokens for r in records))
-        spare = 2 * sum(r.path == TEXT and r.stream for r in records)  # such a stream has no usage: events count, and two carry no token
         got = None
 
         def settled():
@@ -187,17 +186,17 @@ class Soak:
             if before is None or after is None:
                 return False
             got = tuple(b - a for a, b in zip(before, after))
-            return bool(bad) or self.is_exact(got, want, spare)
+            return bool(bad) or self.is_exact(got, want)
         end = time.monotonic() + 10
         while not settled() and time.monotonic() < end:
             time.sleep(0.2)
-        if not bad and not (got and self.is_exact(got, want, spare)):
+        if not bad and not (got and self.is_exact(got, want)):
             self.violation("exact", f"answered, charged requests, charged tokens, tokens of engines: {got}; clients: {want}")
         self.exact += len(records)
 
     @staticmethod
-    def is_exact(got, want, spare):
-        return got[0] == got[1] == want[0] and got[3] == want[1] and want[1] <= got[2] <= want[1] + spare
+    def is_exact(got, want):
+        return got[0] == got[1] == want[0] and got[2] == got[3] == want[1]
 
     def totals(self, world):
         """Return (answers that routers counted, requests charged, tokens charged, tokens made)."""

@@ -618,9 +618,9 @@ static void what_goes_out_and_comes_back(void **state)
 	assert_string_equal(w->node, "n0");
 	assert_string_equal(w->request_id, "id-7");
 	assert_string_equal(w->content_type, "application/json");
-	/* Only the name changed, into the one that the engine knows. */
+	/* Only the name changed, into the one that the engine knows, and usage is asked for. */
 	assert_string_equal(cgn_buf_z(&w->seen_body),
-		" {\"stream\" :true,\"x\":[1.50,null] , \"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"h\\u0069\"}]}\n");
+		" {\"stream\" :true,\"x\":[1.50,null] , \"model\":\"m\",\"stream_options\":{\"include_usage\":true},\"messages\":[{\"role\":\"user\",\"content\":\"h\\u0069\"}]}\n");
 	assert_string_equal(w->seen_path, CHAT "?a=b");
 	assert_string_equal(w->seen_model, "m");
 	assert_true(w->seen_stream);

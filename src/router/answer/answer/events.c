@@ -4,14 +4,29 @@
 #include "base/sse/sse.h"
 #include "policy/answer/opening/opening.h"
 #include "router/request/hooks/hooks.h"
+#include "router/request/streamusage/streamusage.h"
 
 #define BORDER \
 	((size_t)3) /* Bytes of a blank line, with the end of the line before it, that may have come. */
 
+/* Send whole events. */
+static void whole_send(struct gw_req *r, struct cgn_str events)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf copy = {0};
+	struct cgn_str shown = gw_streamusage_shown(r, events, &copy);
+	if (copy.bad)
+		http_exchange_abort(r->client.x, CGN_NO_MEMORY);
+	else if (shown.n > 0)
+		gw_out_body(r, shown);
+}
+
 static void part_send(struct gw_req *r, size_t n)
 {
 	struct cgn_buf *part = &r->answer.part;
-	gw_out_body(r, (struct cgn_str){part->p, n});
+	if (r->answer.torn)
+		gw_out_body(r, (struct cgn_str){part->p, n});
+	else
+		whole_send(r, (struct cgn_str){part->p, n});
 	cgn_buf_eat(part, n);
 	if (part->n == 0)
 		cgn_buf_fini(part);
@@ -53,7 +68,7 @@ void gw_events_send(struct gw_req *r, struct cgn_str data)
 	}
 	size_t end = to->part.n == 0 && !to->torn ? sse_border(data, 0) : 0;
 	if (end > 0)
-		gw_out_body(r, (struct cgn_str){data.p, end});
+		whole_send(r, (struct cgn_str){data.p, end});
 	if (end < data.n)
 		part_add(r, (struct cgn_str){data.p + end, data.n - end});
 }

@@ -5,6 +5,7 @@
 
 #include "base/apierror/apierror.h"
 #include "base/log/log.h"
+#include "policy/node/engine/estimate.h"
 #include "policy/node/handoff/cached.h"
 #include "policy/text/modelname/modelname.h"
 #include "policy/text/toolcall/toolcall.h"
@@ -278,8 +279,10 @@ static void lead_read(struct gw_req *r, struct cgn_str data)
 	cgn_buf_add(&to->lead, data.p, data.n < room ? data.n : room);
 	struct cgn_str lead = cgn_buf_view(&to->lead);
 	to->led = to->lead.bad || lead.n == to->lead.limit || (to->event_stream && event_first(&lead));
-	if (to->event_stream && to->led)
+	if (to->event_stream && to->led) {
 		(void)usage_find(lead, &to->usage);
+		to->lead_is_silent = lead.n < to->lead.limit && !estimate_has_text(lead);
+	}
 	if (named && (to->led || !to->event_stream) && id_learn(r, lead))
 		to->led = true;
 	if (to->led)

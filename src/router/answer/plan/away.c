@@ -327,8 +327,7 @@ void gw_away_settle(struct gw_req *r, const char *outcome)
 	spent.v[BUDGET_MONEY] = used.money;
 	away->money += used.money;
 	away_count(r, away->peer, outcome);
-	metric_add(METRIC_OF(r->w->shared->telemetry, AWAY_MONEY, away->peer->name),
-		(uint64_t)((double)used.money / (double)BUDGET_MONEY_SCALE + gw_random(r->w)));
+	gw_money_add(r->w, METRIC_OF(r->w->shared->telemetry, AWAY_MONEY, away->peer->name), used.money);
 	if (away->peer->budgets.n > 0)
 		gw_budgets_return(r->w->shared->budgets, away->peer->account, &away->held, &spent);
 	away->held = (struct budget_held){0};

@@ -12,6 +12,7 @@
 #include "router/request/cascade/cascade.h"
 #include "router/request/isolate/isolate.h"
 #include "router/request/permit/permit.h"
+#include "router/request/streamusage/streamusage.h"
 #include "router/shared/peers/peers.h"
 
 #define BAD_REQUEST "invalid_request_error"
@@ -447,6 +448,10 @@ static void facts_then(struct gw_req *r)
 	}
 	if (!model_read(r, &row) || !isolation_check(r))
 		return;
+	if (!gw_streamusage_plan(r)) {
+		(void)gw_plan_fail(r, &no_memory, "out of memory");
+		return;
+	}
 	r->prompt.stream = r->prompt.facts.stream;
 	r->prompt.several = r->prompt.facts.several;
 	r->prompt.answer_limit = r->prompt.facts.answer_limit;

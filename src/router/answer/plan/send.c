@@ -12,6 +12,7 @@
 #include "router/request/cascade/cascade.h"
 #include "router/request/hooks/hooks.h"
 #include "router/request/isolate/isolate.h"
+#include "router/request/streamusage/streamusage.h"
 #include "router/request/trace/trace.h"
 #include "router/shared/peers/peers.h"
 
@@ -118,7 +119,8 @@ static Cognitora__V1__Leg wire_role(enum leg_role role)
 }
 
 /* Name the model as the node's engine does: in the facts, and in the body in the place of the client's name, with the
- * salt behind it where the engine takes one. Return the name with the salt too, for a body that is written again. */
+ * salt and the question for usage behind it where the engine takes them. Return such a name for a body that is written
+ * again, too. */
 static struct cgn_str model_name(struct gw_req *r, const struct view_model *m, uint16_t slot,
 	struct proto_generate *g)
 {
@@ -131,10 +133,11 @@ static struct cgn_str model_name(struct gw_req *r, const struct view_model *m, u
 	r->plan.renamed = (r->prompt.name_n > 0 || stored) && other && (plain || !r->prompt.form);
 	struct cgn_str own = {r->body.bytes.p + r->prompt.name_at, r->prompt.name_n};
 	struct cgn_str by = !r->plan.renamed ? own : r->prompt.form ? served->text : served->json;
-	struct cgn_str sent = gw_isolation_name(r, m, slot, by);
+	const struct engine_ops *kind = view_kind(m, slot);
+	struct cgn_str sent = gw_streamusage_name(r, slot, kind, gw_isolation_name(r, m, slot, by));
 	if (r->prompt.name_n > 0 && (r->plan.renamed || sent.n != by.n))
 		g->swap = (struct proto_swap){r->prompt.name_at, r->prompt.name_n, sent};
-	return gw_isolation_name(r, m, slot, served->json);
+	return gw_streamusage_name(r, slot, kind, gw_isolation_name(r, m, slot, served->json));
 }
 
 /* The answer to a HEAD is that to a GET without its body, which io/wire/http leaves out; engines refuse HEAD. */
@@ -264,8 +267,11 @@ void gw_leg_leave(struct gw_req *r, struct gw_peer *peer, struct gw_peer_model *
 	opening_set(r, &cfg);
 	bool told = !gw_peer_is_cluster(peer) || hops_write(r, &g);
 	r->plan.renamed = !cgn_str_eq(model->theirs, r->prompt.asked);
-	if (r->plan.renamed)
-		g.swap = (struct proto_swap){r->prompt.name_at, r->prompt.name_n, model->json};
+	struct cgn_str own = {r->body.bytes.p + r->prompt.name_at, r->prompt.name_n};
+	struct cgn_str by = r->plan.renamed ? model->json : own;
+	struct cgn_str sent = gw_streamusage_name(r, peer->slot, NULL, by);
+	if (r->plan.renamed || sent.n != by.n)
+		g.swap = (struct proto_swap){r->prompt.name_at, r->prompt.name_n, sent};
 	r->plan.prediction = (struct gw_prediction){0};
 	plan_sent(&r->plan.legs, peer->slot, 0, (uint32_t)r->prompt.chain.n, cgn_loop_now(w->loop));
 	gw_trace_leg(r, r->plan.legs.n - 1);

@@ -14,6 +14,7 @@
 #include "router/request/attempt/verdict.h"
 #include "router/request/cascade/cascade.h"
 #include "router/request/hooks/hooks.h"
+#include "router/request/streamusage/streamusage.h"
 #include "router/shared/peers/peers.h"
 
 #define LOOK_POLL (20 * CGN_MSEC)
@@ -185,6 +186,20 @@ static bool is_node_gone(struct gw_attempt *a, cgn_nsec now)
 	return a->by_engine ? gw_attempt_node_dead(a, now) : gw_attempt_node_stalled(a, a->sent_at);
 }
 
+/* Send the leg once more, without the question for usage that its engine refuses. */
+static enum gw_step leg_repeat(struct gw_req *r)
+{
+	struct gw_attempt *a = &r->attempt;
+	gw_verdict_none(a);
+	gw_leg_unlearn(r, plan_last(&r->plan.legs)->held);
+	gw_away_settle(r, "refused");
+	gw_leg_close(r);
+	plan_withdraw(&r->plan.legs);
+	*a = (struct gw_attempt){.turn = a->turn, .used = gw_attempt_joules(a)};
+	gw_goto(r, GW_ROUTE);
+	return STEP_AGAIN;
+}
+
 enum gw_step gw_dispatch(struct gw_req *r)
 {
 	struct gw_attempt *a = &r->attempt;
@@ -196,6 +211,8 @@ enum gw_step gw_dispatch(struct gw_req *r)
 		return gw_leg_ended(r, &pair);
 	if (a->call.why.code != CGN_FINE || (a->call.closed && !a->head_seen))
 		return attempt_failed(r);
+	if (gw_streamusage_refused(r))
+		return leg_repeat(r);
 	if (gw_away_refuses(r))
 		return gw_away_return(r, "refused");
 	if (said != BREAKER_FAILURES && !a->accepted && gw_beside_is_suspected(r))

@@ -2,24 +2,13 @@
 /* account: the end of a request in metrics, in the nodes' measured speeds, and in the log. */
 #include "base/log/log.h"
 #include "io/os/linefile/linefile.h"
+#include "policy/answer/opening/opening.h"
 #include "router/request/account/explain.h"
 #include "router/request/account/series_priv.h"
 #include "router/request/account/sessions.h"
 #include "router/request/request/cascade.h"
 #include "router/request/trace/trace.h"
 #include "router/shared/peers/peers.h"
-
-/* Tokens of an answer that the client pays for without seeing them, such as reasoning */
-#define MOST_UNSEEN 65536
-
-/* Return the tokens of the answer as the engine counted them, at most one a byte and |unseen| more: an engine
- * may report nonsense. */
-static uint64_t answer_tokens(const struct gw_req *r, uint64_t unseen)
-{
-	uint64_t n = r->answer.usage.has_completion ? r->answer.usage.completion_tokens : 0,
-		 most = r->answer.bytes_out + unseen;
-	return n < most ? n : most;
-}
 
 static void joules_learn(struct gw_series *s, const struct chooser_energy *e)
 {
@@ -30,7 +19,8 @@ static void joules_learn(struct gw_series *s, const struct chooser_energy *e)
 
 static void answer_learn(struct gw_series *s, const struct gw_req *r)
 {
-	double n = (double)answer_tokens(r, MOST_UNSEEN);
+	double n = (double)r->answer.usage.completion_tokens;
+	gw_used_learn(r, s);
 	if (r->answer.usage.has_completion && r->answer.status == 200 && !r->prompt.several)
 		s->answer_tokens += s->answer_tokens > 0 ? (n - s->answer_tokens) / 16 : n;
 }
@@ -104,7 +94,10 @@ static void tail_learn(const struct gw_req *r, struct node_stats *stats)
 /* Learn the node's speed from an answer that is complete and was not slowed by its client. */
 static void speed_learn(struct gw_req *r)
 {
-	const struct chooser_outcome o = {.answer_tokens = answer_tokens(r, 0)};
+	const struct usage *u = &r->answer.usage;
+	uint64_t seen =
+		u->completion_tokens < r->answer.bytes_out ? u->completion_tokens : r->answer.bytes_out;
+	const struct chooser_outcome o = {.answer_tokens = u->has_completion ? seen : 0};
 	if (!r->prompt.several && r->answer.outcome == NULL && !r->answer.was_paused)
 		chooser_done(r->w->chooser, &r->attempt.ticket, &o, r->answer.last_byte);
 }
@@ -118,6 +111,9 @@ static void cache_learn(struct gw_req *r)
 	/* The node may have left while a slow client read: don't blame the next node in its slot. */
 	if (node == NULL || node->node_id_hash != r->plan.prediction.node)
 		return;
+	if (r->prompt.block_tokens == 0 && !(node_stats_block_tokens(stats) > 0))
+		node_stats_recount(stats, r->attempt.ticket.new_tokens,
+			(double)u->prompt_tokens - (double)u->cached_tokens);
 	node_stats_measure(stats, u->prompt_tokens, chain_length(r));
 	tail_keep(r);
 	speed_learn(r);
@@ -132,19 +128,34 @@ static void cache_learn(struct gw_req *r)
 		record_correct(r, u->cached_tokens);
 }
 
+/* A client that closes behind the last event of its stream has all of the answer, whatever the engine's connection still
+ * brings. */
+static void client_settle(struct gw_req *r)
+{
+	struct cgn_str tail = usage_tail_view(&r->answer.tail);
+	if (r->client.why.code != CGN_FINE && r->answer.event_stream && r->answer.outcome == NULL &&
+		!r->answer.paused && opening_tail_is_last(tail, tail.n == r->answer.bytes_out))
+		r->client.why = (struct cgn_err){.code = CGN_FINE};
+}
+
+static void usage_take(struct gw_req *r)
+{
+	struct usage *u = &r->answer.usage;
+	struct cgn_str tail = usage_tail_view(&r->answer.tail);
+	bool own = r->client.route->kind == GW_NATIVE || r->answer.event_stream;
+	if (!usage_find(tail, u) && own)
+		(void)usage_find_own(tail, u);
+	if (gw_used_bound(r, u, r->answer.bytes_out))
+		gw_used_untrue(r);
+}
+
 void gw_account_usage(struct gw_req *r)
 {
-	struct gw_worker *w = r->w;
 	const struct usage *u = &r->answer.usage;
 	if (r->answer.tail.n == 0)
 		return;
-	if (!usage_find(usage_tail_view(&r->answer.tail), &r->answer.usage) &&
-		r->client.route->kind == GW_NATIVE)
-		(void)usage_find_own(usage_tail_view(&r->answer.tail), &r->answer.usage);
-	if (u->has_prompt)
-		metric_add(w->prompt_tokens, u->prompt_tokens);
-	if (u->has_completion)
-		metric_add(w->completion_tokens, u->completion_tokens);
+	client_settle(r);
+	usage_take(r);
 	/* Learn from answers of one leg only, and not from one that was to be resumed and never began. */
 	if (u->has_prompt && r->attempt.predicted != NULL && r->answer.status == 200 &&
 		r->plan.legs.resumes == 0 && !r->attempt.ticket.prefilling)

@@ -23,6 +23,16 @@ struct gw_used {
 /* Does the request make tokens at all? */
 bool gw_used_has_tokens(const struct gw_req *r);
 struct gw_used gw_used_of(const struct gw_req *r);
+/* Drop the figures of |io|, read from |bytes| bytes of an answer, that the request cannot have: more tokens of the answer
+ * than were asked for, or than its bytes and its time can hold; more of the prompt than its body holds. All of them go
+ * while the engine is not believed. Returns true if there was one. */
+bool gw_used_bound(const struct gw_req *r, struct usage *io, uint64_t bytes);
+/* Count an untrue figure, and do not believe its engine for GW_UNTRUE_FOR. */
+#define GW_UNTRUE_FOR (10 * 60 * CGN_SEC)
+void gw_used_untrue(const struct gw_req *r);
+/* Learn the tokens of events and bytes from an answer that the engine has counted. */
+struct gw_series;
+void gw_used_learn(const struct gw_req *r, struct gw_series *s);
 /* The same with what a cascade computed for answers that were not shown. */
 struct gw_used gw_used_all(const struct gw_req *r);
 /* Return the tokens that a cascade computed for answers that were not shown. */
@@ -31,6 +41,8 @@ uint64_t gw_used_wasted(const struct gw_req *r);
 struct cgn_str gw_used_dearest(const struct gw_req *r);
 /* cascade.c: count what a cascade saved and wasted. Call once, after gw_account_usage. */
 void gw_cascade_count(struct gw_req *r);
+/* Add |amount| of money to |to|, a counter of millionths, rounded at random so that sums are right. */
+void gw_money_add(struct gw_worker *w, struct metric_cell *to, uint64_t amount);
 /* Return the price of tokens of |model|. */
 uint64_t gw_used_price(const struct gw_req *r, struct cgn_str model, uint64_t input, uint64_t cached,
 	uint64_t output);

@@ -39,11 +39,9 @@ uint64_t gw_used_wasted(const struct gw_req *r)
 	return n;
 }
 
-/* Count |amount| as whole units, right on average. */
 static void money_count(struct gw_req *r, const char *kind, uint64_t amount)
 {
-	metric_add(METRIC_OF(r->w->shared->telemetry, CASCADE_MONEY, kind),
-		(uint64_t)((double)amount / (double)BUDGET_MONEY_SCALE + gw_random(r->w)));
+	gw_money_add(r->w, METRIC_OF(r->w->shared->telemetry, CASCADE_MONEY, kind), amount);
 }
 
 /* The tokens of an answer that was not shown count for its model, and for no request. */

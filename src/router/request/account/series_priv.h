@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* series: a worker's metric cells of one model. */
 #pragma once
+#include "policy/node/engine/estimate.h"
 #include "router/request/account/account.h"
 
 #define SERIES_MAX_STATUSES 32
@@ -16,6 +17,9 @@ struct gw_series {
 	cgn_nsec gone_at;     /* When no node was seen to have the model; 0: some node has it */
 	double joules;        /* Moving average of the joules of a request */
 	double answer_tokens; /* Moving average of the tokens of an answer */
+	double token_ms; /* Moving average of a token's time in answers that are not streams; 0: not known */
+	struct estimate estimate; /* Figures for answers that no engine counts */
+	uint32_t taught;          /* Answers that were offered to |estimate| */
 };
 
 /* Return the series of |model|; w->other, with the label "other", once there are too many. */

@@ -32,6 +32,12 @@ static const struct gw_tenant_use *tenant_cells(struct gw_worker *w, struct cgn_
 	return t;
 }
 
+void gw_money_add(struct gw_worker *w, struct metric_cell *to, uint64_t amount)
+{
+	const double parts = (double)BUDGET_MONEY_SCALE / 1e6;
+	metric_add(to, (uint64_t)((double)amount / parts + gw_random(w)));
+}
+
 static void usage_add(const struct gw_req *r, const struct gw_used *used)
 {
 	const struct billing_names names = {r->identity.tenant,
@@ -44,16 +50,17 @@ static void usage_add(const struct gw_req *r, const struct gw_used *used)
 
 void gw_tenant_count(struct gw_req *r)
 {
-	const struct usage *u = &r->answer.usage;
 	if (r->identity.tenant.n == 0 || r->prompt.model.n == 0 || r->identity.own)
 		return;
 	const struct gw_tenant_use *t = tenant_cells(r->w, r->identity.tenant);
-	metric_add(t->requests, 1);
-	metric_add(t->prompt, u->has_prompt ? u->prompt_tokens : 0);
-	metric_add(t->cached, u->has_cached ? u->cached_tokens : 0);
-	metric_add(t->completion, u->has_completion ? u->completion_tokens : 0);
 	const struct gw_used used = gw_used_of(r), all = gw_used_all(r);
-	metric_add(t->money, (uint64_t)((double)all.money / (double)BUDGET_MONEY_SCALE + gw_random(r->w)));
+	metric_add(t->requests, 1);
+	metric_add(t->prompt, all.input);
+	metric_add(t->cached, all.cached);
+	metric_add(t->completion, all.output);
+	metric_add(r->w->prompt_tokens, all.input);
+	metric_add(r->w->completion_tokens, all.output);
+	gw_money_add(r->w, t->money, all.money);
 	usage_add(r, &used);
 }
 

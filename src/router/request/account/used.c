@@ -1,12 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* used: the usage of a request: the engine's own counts, or, for an answer that was cut or has none, the
- * prompt's expected tokens and the events that went to the client. */
+/* used: the usage of a request: the engine's own counts, as far as they can be; or, for an answer that was cut or has
+ * none, the prompt's expected tokens and an estimate from what came of the answer and from its time. */
+#include "base/log/log.h"
 #include "base/sse/sse.h"
-#include "router/request/account/account.h"
+#include "policy/text/prompt/prompt.h"
+#include "router/request/account/series_priv.h"
 #include "router/shared/peers/peers.h"
 
-#define USED_TIMES_ASKED 2 /* Tokens that are charged: this many times those asked for, and USED_MORE */
+#define USED_TIMES_ASKED 2 /* Tokens that a peer may charge: this many times those asked for, and USED_MORE */
 #define USED_MORE        64
+#define UNSEEN_LEAST     64  /* Tokens that an answer may have beside those that its bytes show, and */
+#define UNSEEN_A_MS      8   /* this many for each millisecond */
+#define ANSWER_TOKENS    256 /* Tokens of an answer of a model that has not answered yet */
+#define SEEN_LEAST       8   /* Tokens that tell the pace of a stream */
+#define TAUGHT_ENOUGH    32 /* Answers of a model that all teach its estimate; then one of TAUGHT_EVERY does */
+#define TAUGHT_EVERY     8
 
 bool gw_used_has_tokens(const struct gw_req *r)
 {
@@ -40,29 +48,151 @@ uint64_t gw_used_price(const struct gw_req *r, struct cgn_str model, uint64_t in
 }
 
 /* Return the most tokens that the answer can have, 0: not known. After a resume the limit is that of the rest. */
-static uint64_t most_tokens(const struct gw_req *r)
+static uint64_t tokens_asked(const struct gw_req *r)
 {
 	uint64_t asked = r->prompt.several ? 0 : r->prompt.answer_limit;
 	return asked > 0 && r->plan.legs.resumes > 0 ? asked + r->answer.events : asked;
 }
 
-/* No answer has more tokens than were asked for: a few events of a stream carry none, and an engine may
- * report a number that it did not make. */
-static uint64_t answer_tokens(const struct gw_req *r, uint64_t told)
+/* ---- counts of engines ---- */
+
+/* Return the most tokens that |bytes| bytes of an answer can tell. A token that is seen has at least a byte; one that is
+ * not, such as reasoning, takes its time. A hosted peer bills reasoning in addition to the tokens asked for. */
+static uint64_t completion_most(const struct gw_req *r, uint64_t bytes)
 {
-	uint64_t most = most_tokens(r);
-	return most > 0 && most < told ? most : told;
+	uint64_t ms = cgn_since(cgn_loop_now(r->w->loop), r->attempt.sent_at) / CGN_MSEC;
+	uint64_t held = bytes + UNSEEN_LEAST + UNSEEN_A_MS * ms, asked = tokens_asked(r);
+	if (asked > 0 && r->attempt.peer != NULL)
+		asked = USED_TIMES_ASKED * asked + USED_MORE;
+	return asked > 0 && asked < held ? asked : held;
 }
 
-/* A hosted peer bills the tokens of its reasoning too, but is not believed that it made many more than were asked for. */
-static uint64_t reported_tokens(const struct gw_req *r)
+static _Atomic uint64_t *untrue_until(const struct gw_req *r)
 {
-	uint64_t told = r->answer.usage.completion_tokens,
-		 most = USED_TIMES_ASKED * most_tokens(r) + USED_MORE;
-	if (r->attempt.peer == NULL)
-		return answer_tokens(r, told);
-	return most > USED_MORE && told > most ? most : told;
+	return &r->w->shared->choice.stats[r->attempt.call.slot].untrue_until;
 }
+
+bool gw_used_bound(const struct gw_req *r, struct usage *io, uint64_t bytes)
+{
+	bool doubted = cgn_loop_now(r->w->loop) < atomic_load_explicit(untrue_until(r), memory_order_relaxed);
+	bool prompt = io->has_prompt && r->plan.prompt_most > 0 && io->prompt_tokens > r->plan.prompt_most,
+	     answer = io->has_completion && io->completion_tokens > completion_most(r, bytes),
+	     untrue = prompt || answer || io->absurd;
+	if (untrue || doubted)
+		*io = (struct usage){.absurd = true};
+	return untrue;
+}
+
+void gw_used_untrue(const struct gw_req *r)
+{
+	const char *node = r->attempt.peer != NULL ? r->attempt.peer->name : r->attempt.call.node_id;
+	metric_add(METRIC_OF(r->w->shared->telemetry, USAGE_UNTRUE, node), 1);
+	atomic_store_explicit(untrue_until(r), cgn_loop_now(r->w->loop) + GW_UNTRUE_FOR,
+		memory_order_relaxed);
+	cgn_log_limited(WARN, "gateway.usage_untrue", F_STRN("id", r->client.id), F_STR("node", node),
+		F_STRN("model", r->prompt.model), F_U64("asked", tokens_asked(r)),
+		F_U64("bytes", r->answer.bytes_out),
+		F_STR("then", "its answers are estimated for 10 minutes"));
+}
+
+/* ---- estimates ---- */
+
+static bool has_answer(const struct gw_req *r)
+{
+	enum prompt_api api = prompt_api_of(r->client.target);
+	return r->answer.event_stream || (api != PROMPT_NONE && api != PROMPT_EMBEDDINGS);
+}
+
+static void seen_read(const struct gw_req *r, struct estimate_seen *out)
+{
+	const struct gw_answer *to = &r->answer;
+	estimate_read(usage_tail_view(&to->tail), to->bytes_out, to->event_stream ? to->events : 0,
+		to->lead_is_silent, out);
+}
+
+/* Return how long a token of the answer takes: as those before it did, or others at the node, or others of the model. */
+static double token_ms(const struct gw_req *r, const struct gw_series *s, uint64_t seen)
+{
+	const struct gw_answer *to = &r->answer;
+	struct route_speed speed = ROUTE_SPEED_DEFAULT;
+	if (to->event_stream && seen >= SEEN_LEAST && to->last_byte > to->first_byte)
+		return (double)cgn_since(to->last_byte, to->first_byte) / 1e6 / (double)seen;
+	if (!to->event_stream && s->token_ms > 0)
+		return s->token_ms;
+	if (r->attempt.peer == NULL)
+		speed = node_stats_speed(&r->w->shared->choice.stats[r->attempt.call.slot]);
+	return speed.step_ms > 0  ? (double)speed.step_ms
+		: s->token_ms > 0 ? s->token_ms
+				  : (double)(ROUTE_SPEED_DEFAULT).step_ms;
+}
+
+/* Return how long the engine computed tokens of a document until |end|, without the time for the prompt. */
+static cgn_nsec whole_time(const struct gw_req *r, cgn_nsec end)
+{
+	const struct route_speed speed = node_stats_speed(&r->w->shared->choice.stats[r->attempt.call.slot]);
+	cgn_nsec prompt = (cgn_nsec)((double)speed.prefill_ms * (double)r->attempt.ticket.new_tokens * 1e6);
+	cgn_nsec took = cgn_since(end, r->attempt.sent_at);
+	return took > prompt ? took - prompt : 0;
+}
+
+/* Return how long the engine computed tokens that the client, which left, has not seen. */
+static cgn_nsec unseen_time(const struct gw_req *r)
+{
+	const struct gw_answer *to = &r->answer;
+	cgn_nsec now = cgn_loop_now(r->w->loop);
+	if (to->event_stream)
+		return cgn_since(now, to->last_byte);
+	return r->prompt.stream ? 0 : whole_time(r, to->first_byte > 0 ? to->first_byte : now);
+}
+
+/* Return how many tokens the engine computed until it was cancelled that the client has not seen, at most as many as an
+ * answer has. A stream that was not held back brings its tokens event by event. */
+static uint64_t unseen_tokens(const struct gw_req *r, const struct gw_series *s, uint64_t seen)
+{
+	uint64_t most = tokens_asked(r), event = (uint64_t)s->estimate.event_tokens;
+	if (r->client.why.code == CGN_FINE || r->answer.outcome != NULL)
+		return 0;
+	if (most == 0)
+		most = s->answer_tokens > ANSWER_TOKENS ? (uint64_t)s->answer_tokens : ANSWER_TOKENS;
+	most = most > seen ? most - seen : 0;
+	if (r->answer.event_stream && !r->answer.paused && most > (event > 1 ? event : 1))
+		most = event > 1 ? event : 1;
+	double n = (double)unseen_time(r) / 1e6 / token_ms(r, s, seen);
+	return n < (double)most ? (uint64_t)n : most;
+}
+
+static uint64_t tokens_guess(const struct gw_req *r)
+{
+	const struct gw_series *s = series_of(r->w, r->prompt.model);
+	struct estimate_seen seen = {0, 0};
+	uint64_t asked = tokens_asked(r);
+	if (!has_answer(r))
+		return 0;
+	if (r->answer.bytes_out > 0)
+		seen_read(r, &seen);
+	uint64_t n = estimate_tokens(&s->estimate, &seen);
+	n += unseen_tokens(r, s, n);
+	return asked > 0 && asked < n ? asked : n;
+}
+
+/* Only some answers teach, once enough did: the tail is parsed for it. */
+void gw_used_learn(const struct gw_req *r, struct gw_series *s)
+{
+	const struct usage *u = &r->answer.usage;
+	struct estimate_seen seen;
+	if (!u->has_completion || u->completion_tokens == 0 || r->answer.status != 200 || !has_answer(r) ||
+		r->client.why.code != CGN_FINE || r->answer.outcome != NULL)
+		return;
+	double ms = (double)whole_time(r, r->answer.first_byte) / 1e6 / (double)u->completion_tokens;
+	if (!r->answer.event_stream && !r->prompt.several && ms > 0)
+		s->token_ms += s->token_ms > 0 ? (ms - s->token_ms) / 16 : ms;
+	if (s->taught++ >= TAUGHT_ENOUGH && s->taught % TAUGHT_EVERY != 0)
+		return;
+	seen_read(r, &seen);
+	estimate_learn(&s->estimate, &seen, u->completion_tokens);
+}
+
+/* ---- the request ---- */
 
 static void tokens_fill(const struct gw_req *r, struct gw_used *out)
 {
@@ -74,11 +204,12 @@ static void tokens_fill(const struct gw_req *r, struct gw_used *out)
 	bool cut = r->answer.event_stream && (r->client.why.code != CGN_FINE || r->answer.outcome != NULL);
 	out->input = u->has_prompt ? u->prompt_tokens : r->plan.prompt_tokens;
 	out->cached = u->cached_tokens < out->input ? u->cached_tokens : out->input;
-	out->output = reported_tokens(r);
+	out->output = u->has_completion ? u->completion_tokens : 0;
 	out->estimated = cut || !counted;
 	/* Anthropic's streams begin with a usage that has one token of the answer. */
-	if (out->estimated && out->output < answer_tokens(r, r->answer.events))
-		out->output = answer_tokens(r, r->answer.events);
+	uint64_t guess = out->estimated ? tokens_guess(r) : 0;
+	if (out->output < guess)
+		out->output = guess;
 }
 
 struct gw_used gw_used_of(const struct gw_req *r)

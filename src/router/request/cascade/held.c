@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* held: the answer of a smaller model, until it is judged, and its bytes afterwards. */
+#include "router/request/account/account.h"
 #include "router/request/calibration/calibration.h"
 #include "router/request/cascade/cascade.h"
 
@@ -70,6 +71,8 @@ void gw_cascade_reject(struct gw_req *r)
 	struct usage u = {0};
 	judged_keep(c);
 	(void)usage_find(cgn_buf_view(&c->held), &u);
+	if (gw_used_bound(r, &u, c->held.n))
+		gw_used_untrue(r);
 	uint64_t input = u.has_prompt ? u.prompt_tokens : r->plan.prompt_tokens;
 	c->wasted[c->step] = (struct gw_wasted){
 		.input = input,

@@ -9,9 +9,10 @@
 #include "router/request/account/account.h"
 #include "router/request/limit/limit_priv.h"
 
-#define LIMITS_TAG    0x64117501U
-#define ANSWER_TOKENS 256 /* Tokens of an answer of a model that has not answered yet */
-#define BYTES_A_TOKEN 4
+#define LIMITS_TAG      0x64117501U
+#define ANSWER_TOKENS   256 /* Tokens of an answer of a model that has not answered yet */
+#define BYTES_A_TOKEN   4
+#define TEMPLATE_TOKENS 1024 /* Tokens that a chat template adds, at most */
 
 static const char *const unit_texts[LIMIT_UNITS] = {"requests", "tokens"};
 static const struct {
@@ -52,6 +53,19 @@ static uint64_t prompt_estimate(const struct gw_req *r)
 		return r->prompt.tokens;
 	double bytes = r->prompt.chain.length > 0 ? r->prompt.chain.length * block : (double)r->body.bytes.n;
 	return (uint64_t)(bytes / BYTES_A_TOKEN) + 1;
+}
+
+/* Return the most tokens that the prompt can have: a token has at least a byte of the body, or is one of the template. A
+ * tokenizer's count may lack what the template adds. 0: the body does not have all of the prompt. */
+static uint64_t prompt_most(const struct gw_req *r)
+{
+	bool apart = r->prompt.media || r->prompt.facts.previous.raw.p != NULL;
+	if (prompt_api_of(r->client.target) == PROMPT_NONE || apart)
+		return 0;
+	uint64_t most = r->body.bytes.n + TEMPLATE_TOKENS, counted = 2 * r->prompt.tokens + TEMPLATE_TOKENS;
+	bool known = r->prompt.tokens > 0 && !r->prompt.tools && !r->prompt.several &&
+		r->prompt.chain.n < ROUTE_MAX_BLOCKS;
+	return known && counted < most ? counted : most;
 }
 
 uint64_t limit_answer_estimate(const struct gw_req *r)
@@ -215,8 +229,10 @@ static enum gw_step limit_decide(struct gw_req *r)
 enum gw_step gw_limit(struct gw_req *r)
 {
 	bool begun = r->plan.limits != NULL;
-	if (!begun)
+	if (!begun) {
 		r->plan.prompt_tokens = prompt_estimate(r);
+		r->plan.prompt_most = prompt_most(r);
+	}
 	/* A request of another cluster was counted there, and the router's own ones count nowhere. */
 	if (!begun && (r->client.from.peer != NULL || r->identity.own || !limit_applies(r)))
 		return limit_pass(r);

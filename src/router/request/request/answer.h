@@ -42,11 +42,14 @@ struct gw_answer {
 	bool paused, was_paused; /* paused for a slow client now; paused at any time */
 	struct cgn_buf part;     /* bytes of an event whose rest has not come; answer/events.h */
 	bool torn;               /* The client has a part of an event. */
-	uint64_t bytes_out;      /* bytes of the body */
-	uint64_t events;         /* events of a stream: as many tokens, where the engine reports no usage */
-	uint8_t mark_begun;      /* state of sse_marks */
-	struct cgn_buf lead;     /* first bytes of the answer, until |led|; at most ANSWERHOME_WITHIN */
-	bool led;                /* the beginning was read */
+	/* The current leg's engine was asked for the usage of the stream, and the client did not ask. */
+	bool usage_hidden;
+	uint64_t bytes_out;  /* bytes of the body */
+	uint64_t events;     /* events of a stream: as many tokens, where the engine reports no usage */
+	uint8_t mark_begun;  /* state of sse_marks */
+	struct cgn_buf lead; /* first bytes of the answer, until |led|; at most ANSWERHOME_WITHIN */
+	bool led;            /* the beginning was read */
+	bool lead_is_silent; /* the first event of the stream has no text */
 	cgn_nsec first_byte, last_byte;
 	struct usage usage;
 	struct usage_tail tail; /* last bytes relayed, where usage is found */

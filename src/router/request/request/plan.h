@@ -80,6 +80,7 @@ struct gw_plan {
 	struct answerhome home;   /* node that stored the answer which this request continues */
 	bool limited;             /* GW_LIMIT has passed */
 	uint64_t prompt_tokens;   /* tokens of the prompt, as expected before an engine counts */
+	uint64_t prompt_most;     /* tokens that the prompt can have at most; 0: no bound is known */
 	struct gw_limits *limits; /* reserved; NULL: none applies */
 	/* ticket while the request waits, and until the place that it got is booked */
 	struct gw_ticket *ticket;

@@ -23,6 +23,9 @@ struct gw_prompt {
 	struct cgn_str salt;
 	struct cgn_str salt_member; /* the salt as a member of a body, with the comma before it */
 	struct cgn_str owner;       /* the tenant's salt alone, without what the client adds to it */
+	/* request/streamusage: "stream_options" as a member, with the comma before it: as an engine is asked for usage, and as
+	 * the client sent it; empty: there is none */
+	struct cgn_str usage_asked, usage_own;
 	bool stream;
 	bool tools;           /* the body offers tools */
 	bool form;            /* the body is a multipart form */

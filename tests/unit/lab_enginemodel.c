@@ -136,6 +136,57 @@ static void batches_slow_each_step(void **state)
 	enginemodel_free(&m);
 }
 
+static const struct enginemodel_cfg real = {
+	.prefill_tokens_per_s = 1000,
+	.decode = 10 * CGN_MSEC,
+	.terms = {.context_ns = 1e5, .pair_ns = 1e4, .overlaps = true},
+	.max_batch = 8,
+	.step_tokens = 64,
+	.max_queue = 100,
+	.kv_blocks = 64,
+	.block_tokens = 4,
+};
+
+static void a_step_reads_the_weights_or_computes_and_reads_the_context(void **state)
+{
+	(void)state;
+	struct enginemodel *m = model_of(&real);
+	struct seen a, b;
+	assert_true(cgn_ok(submit_job(m, &a, 1, 100, 4)));
+	/* 64 tokens: 64 ms, longer than the weights' 10, and 64 * 32 pairs of 10 us. */
+	cgn_nsec at = step_model(m, 0), next = step_model(m, at);
+	assert_int_equal(at, 64 * CGN_MSEC + 20480 * CGN_USEC);
+	/* 36 tokens behind 64: 36 * (64 + 18) pairs, and the KV of 64 is read. */
+	assert_int_equal(next - at, 36 * CGN_MSEC + 29520 * CGN_USEC + 6400 * CGN_USEC);
+	assert_true(cgn_ok(submit_job(m, &b, 2, 4, 2)));
+	at = step_model(m, next);
+	/* A token behind 101, and a prompt of 4: 5 tokens are computed while the weights are read. */
+	assert_int_equal(at - next, 10 * CGN_MSEC + 10100 * CGN_USEC + 80 * CGN_USEC);
+	next = step_model(m, at);
+	assert_int_equal(next - at, 10 * CGN_MSEC + 10200 * CGN_USEC + 500 * CGN_USEC);
+	(void)run_until_idle(m, next);
+	assert_true(a.finished && b.finished);
+	enginemodel_free(&m);
+}
+
+/* The parts of a step add up, so that energy counts all of it. */
+static void parts_of_a_step_add_up(void **state)
+{
+	(void)state;
+	struct enginemodel *m = model_of(&real);
+	struct seen a, b;
+	assert_true(cgn_ok(submit_job(m, &a, 1, 30, 4)));
+	cgn_nsec now = step_model(m, 0);
+	assert_true(cgn_ok(submit_job(m, &b, 2, 60, 4)));
+	for (cgn_nsec at = step_model(m, now); at != 0; at = step_model(m, now)) {
+		const struct enginemodel_step_parts p = enginemodel_step_parts(m);
+		assert_in_range(at - now - p.prefill - p.decode, 0, 2);
+		now = at;
+	}
+	assert_true(a.finished && b.finished);
+	enginemodel_free(&m);
+}
+
 /* A prompt that another engine computed takes no prefill here, and its blocks are cached like computed ones. */
 static void handed_prompts_are_not_computed(void **state)
 {
@@ -437,6 +488,8 @@ int main(void)
 		cmocka_unit_test(one_request_takes_prefill_and_decodes),
 		cmocka_unit_test(long_prompts_are_chunked_beside_decodes),
 		cmocka_unit_test(batches_slow_each_step),
+		cmocka_unit_test(a_step_reads_the_weights_or_computes_and_reads_the_context),
+		cmocka_unit_test(parts_of_a_step_add_up),
 		cmocka_unit_test(handed_prompts_are_not_computed),
 		cmocka_unit_test(batch_slots_queue_first_come_first_served),
 		cmocka_unit_test(full_queue_and_hopeless_jobs_are_refused),

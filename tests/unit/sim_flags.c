@@ -248,6 +248,26 @@ static void a_replay_has_the_same_engine(void **state)
 	assert_int_equal(cfg.max_queue, r->max_queue);
 }
 
+/* The pace of a profile stands in for presets, and never for flags that are given, on either side of it. */
+static void a_profile_is_a_set_of_presets(void **state)
+{
+	(void)state;
+	const struct enginemodel_pace pace =
+		enginemodel_profile_pace(enginemodel_profile_find(CGN_STR("h100-llama-8b")));
+	assert_true(cgn_ok(PARSE(&cfg, &then, &err, "--model", "m", "--kv-read-ns", "1", "--profile",
+		"h100-llama-8b", "--decode-ms", "3", "--block-tokens", "32")));
+	assert_int_equal(cfg.n_models, 1);
+	assert_true(cfg.decode_ms >= 3 && cfg.decode_ms <= 3);
+	assert_true(cfg.terms.context_ns >= 1 && cfg.terms.context_ns <= 1);
+	assert_true(cfg.terms.overlaps && cfg.terms.pair_ns >= pace.terms.pair_ns);
+	assert_true(cfg.prefill_tokens_per_s >= pace.prefill_tokens_per_s);
+	assert_int_equal(cfg.kv_blocks, pace.kv_tokens / 32);
+	assert_true(cgn_ok(PARSE(&cfg, &then, &err, "--profile", "h100-llama-8b", "--kv-blocks", "7")));
+	assert_int_equal(cfg.kv_blocks, 7);
+	assert_false(cgn_ok(PARSE(&cfg, &then, &err, "--profile", "h100")));
+	assert_non_null(strstr(err.msg, "h100-llama-8b"));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -262,6 +282,7 @@ int main(void)
 		cmocka_unit_test(kv_events_are_set_up),
 		cmocka_unit_test(batches_are_judged_apart),
 		cmocka_unit_test(a_replay_has_the_same_engine),
+		cmocka_unit_test(a_profile_is_a_set_of_presets),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

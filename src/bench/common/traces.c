@@ -7,6 +7,7 @@
 
 #include "base/mix/mix.h"
 #include "io/os/disk/disk.h"
+#include "lab/enginemodel/profile.h"
 #include "policy/config/config.h"
 #include "policy/fleet/settings/settings.h"
 #include "policy/route/chooser/chooser.h"
@@ -35,9 +36,35 @@ CGN_RC ctl_flag_f64(const struct ctl_args *a, const char *name, double least, do
 	return CGN_OK;
 }
 
+static CGN_RC profile_read(const char *name, struct replay_cfg *c, struct cgn_err *err)
+{
+	const struct enginemodel_profile *p = enginemodel_profile_find(cgn_str_of(name));
+	if (p == NULL)
+		return CGN_FAIL(err, INVALID, "there is no profile '%.60s'; cgn-sim --help lists them", name);
+	const struct enginemodel_pace pace = enginemodel_profile_pace(p);
+	c->prefill_tokens_per_s = pace.prefill_tokens_per_s;
+	c->decode = pace.decode;
+	c->batch_effect = pace.batch_effect;
+	c->terms = pace.terms;
+	return CGN_OK;
+}
+
+static CGN_RC terms_read(const struct ctl_args *a, struct enginemodel_terms *t, struct cgn_err *err)
+{
+	if (ctl_flag(a, "--kv-read-ns") != NULL)
+		CGN_TRY(ctl_flag_f64(a, "--kv-read-ns", 0, 1e6, &t->context_ns, err));
+	if (ctl_flag(a, "--attention-ns") != NULL)
+		CGN_TRY(ctl_flag_f64(a, "--attention-ns", 0, 1e6, &t->pair_ns, err));
+	t->overlaps = t->overlaps || ctl_switch(a, "--overlap");
+	return CGN_OK;
+}
+
 CGN_RC ctl_engine_flags(const struct ctl_args *a, struct replay_cfg *c, struct cgn_err *err)
 {
 	double decode_ms = 0;
+	if (ctl_flag(a, "--profile") != NULL)
+		CGN_TRY(profile_read(ctl_flag(a, "--profile"), c, err));
+	CGN_TRY(terms_read(a, &c->terms, err));
 	if (ctl_flag(a, "--prefill-tokens-per-s") != NULL)
 		CGN_TRY(ctl_flag_f64(a, "--prefill-tokens-per-s", 0, 1e9, &c->prefill_tokens_per_s, err));
 	if (ctl_flag(a, "--decode-ms") != NULL) {

@@ -25,7 +25,8 @@ CGN_RC play_flags_of_power(const struct ctl_args *a, struct play *p, struct cgn_
 	p->cfg.gpu = gpu_find(gpu);
 	if (p->cfg.gpu == NULL)
 		return CGN_FAIL(err, INVALID, "--gpu is %.60s, not h100 or h200", gpu);
-	p->cfg.decode = (cgn_nsec)((double)p->cfg.decode * p->cfg.gpu->decode_share);
+	if (ctl_flag(a, "--profile") == NULL) /* A profile has the step of its own GPU. */
+		p->cfg.decode = (cgn_nsec)((double)p->cfg.decode * p->cfg.gpu->decode_share);
 	return ctl_flag_duration(a, "--wake", &p->cfg.wake, err);
 }
 

@@ -10,6 +10,7 @@
 #include "bench/play/play.h"
 #include "bench/play/plot.h"
 #include "io/os/disk/disk.h"
+#include "lab/enginemodel/profile.h"
 #include "policy/config/config.h"
 #include "policy/fleet/settings/settings.h"
 #include "policy/route/chooser/chooser.h"
@@ -127,6 +128,9 @@ static void put_engine(const struct replay_cfg *c, struct json_out *o)
 	json_key_f64(o, "prefill_tokens_per_s", c->prefill_tokens_per_s);
 	json_key_f64(o, "decode_ms", (double)c->decode / 1e6);
 	json_key_f64(o, "batch_effect", c->batch_effect);
+	json_key_f64(o, "kv_read_ns", c->terms.context_ns);
+	json_key_f64(o, "attention_ns", c->terms.pair_ns);
+	json_key_bool(o, "overlap", c->terms.overlaps);
 	json_key_u64(o, "max_batch", c->max_batch);
 	json_key_u64(o, "step_tokens", c->step_tokens);
 	json_close(o, '}');
@@ -341,6 +345,9 @@ static CGN_RC read_flags(const struct ctl_args *a, struct bench *b, struct cgn_e
 	b->play->cfg.gpu = b->play->cfg.quotes ? gpu_find("h100") : NULL;
 	CGN_TRY(read_queue(ctl_flag(a, "--queue"), &b->play->cfg.queue, err));
 	CGN_TRY(read_rules(a, b, err));
+	if (ctl_flag(a, "--profile") != NULL)
+		b->play->rules.disagg.token_bytes =
+			enginemodel_profile_find(cgn_str_of(ctl_flag(a, "--profile")))->kv_bytes;
 	CGN_TRY(read_pools(a, &b->play->cfg, err));
 	CGN_TRY(ctl_flag_u64s(a, "--caches", 1, UINT64_MAX, b->caches, MAX_CACHES, &b->n_caches, err));
 	return read_policies(ctl_flag(a, "--policy"), b, err);

@@ -263,6 +263,8 @@ static bool job_admit(struct enginemodel *m, struct enginemodel_job *j)
 
 struct step_load {
 	uint32_t budget, decodes, prefill;
+	/* Tokens whose KV is read for decodes and for prompts; pairs of a computed prompt token and one before it. */
+	double decode_context, prompt_context, pairs;
 };
 
 static void load_job(struct step_load *load, struct enginemodel_job *j)
@@ -272,10 +274,14 @@ static void load_job(struct step_load *load, struct enginemodel_job *j)
 	load->budget -= j->chunk;
 	if (j->chunk == 0)
 		return;
-	if (need == 1 && (j->given > 0 || j->handed > 0))
+	if (need == 1 && (j->given > 0 || j->handed > 0)) {
 		load->decodes++;
-	else
-		load->prefill += j->chunk;
+		load->decode_context += job_tokens(j);
+		return;
+	}
+	load->prefill += j->chunk;
+	load->prompt_context += j->computed;
+	load->pairs += (double)j->chunk * (j->computed + j->chunk / 2.0);
 }
 
 /* Give |j| its share of the step. When memory is short, the job that came last is preempted; false when that
@@ -296,18 +302,40 @@ static bool load_running(struct enginemodel *m, struct step_load *load, struct e
 	return true;
 }
 
+/* Time of |tokens| at the rate of prompts. */
+static double tokens_ns(const struct enginemodel *m, double tokens)
+{
+	return m->cfg.prefill_tokens_per_s > 0 ? m->prefill_times * tokens * 1e9 / m->cfg.prefill_tokens_per_s
+					       : 0;
+}
+
+/* Time to read the weights, in which up to |tokens| are computed. */
+static double weights_ns(const struct enginemodel *m, double tokens)
+{
+	double read = m->decode_times * (double)m->cfg.decode, computed = tokens_ns(m, tokens);
+	return computed > read ? computed : read;
+}
+
 static double decode_ns(const struct enginemodel *m, const struct step_load *load)
 {
-	return load->decodes > 0
-		? m->decode_times * (double)m->cfg.decode * (1.0 + m->cfg.batch_effect * (load->decodes - 1))
-		: 0;
+	if (load->decodes == 0)
+		return 0;
+	double step = m->decode_times * (double)m->cfg.decode,
+	       weights = m->cfg.terms.overlaps ? weights_ns(m, load->decodes) : step;
+	return weights + step * m->cfg.batch_effect * (load->decodes - 1) +
+		m->decode_times * m->cfg.terms.context_ns * load->decode_context;
 }
 
 static double prefill_ns(const struct enginemodel *m, const struct step_load *load)
 {
-	return m->cfg.prefill_tokens_per_s > 0
-		? m->prefill_times * load->prefill * 1e9 / m->cfg.prefill_tokens_per_s
-		: 0;
+	if (load->prefill == 0)
+		return 0;
+	double linear = tokens_ns(m, load->prefill);
+	if (m->cfg.terms.overlaps)
+		linear = weights_ns(m, load->prefill + load->decodes) -
+			(load->decodes > 0 ? weights_ns(m, load->decodes) : 0);
+	return linear + m->prefill_times * m->cfg.terms.pair_ns * load->pairs +
+		m->decode_times * m->cfg.terms.context_ns * load->prompt_context;
 }
 
 static struct enginemodel_step_parts step_split(const struct enginemodel *m, const struct step_load *load)

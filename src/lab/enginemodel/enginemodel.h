@@ -10,12 +10,20 @@
 struct enginemodel;
 struct enginemodel_job; /* A sequence; a request with n choices is n jobs. */
 
+/* Terms of a real GPU; all 0: the context does not matter, and prompts and decoding sequences take turns. */
+struct enginemodel_terms {
+	double context_ns; /* Reading the KV of one token, once in a step for each sequence. */
+	double pair_ns;    /* Attention of one computed prompt token to one token before it. */
+	/* Each step reads the weights, which takes |decode|, and computes its tokens meanwhile: the longer of the two counts. */
+	bool overlaps;
+};
 struct enginemodel_cfg {
 	double prefill_tokens_per_s; /* 0: prefill takes no time. */
 	cgn_nsec decode;             /* Duration of a step with one decoding sequence. */
 	double batch_effect;         /* Share of |decode| that each further sequence adds. */
-	cgn_nsec fixed_step;         /* Duration of every step, whatever its load; 0: computed. */
-	uint32_t max_batch;          /* Largest number of running sequences. */
+	struct enginemodel_terms terms;
+	cgn_nsec fixed_step; /* Duration of every step, whatever its load; 0: computed. */
+	uint32_t max_batch;  /* Largest number of running sequences. */
 	/* Token budget of one step, decode and prefill together; at least max_batch. */
 	uint32_t step_tokens;
 	uint32_t max_queue; /* Largest number of waiting sequences. */

@@ -207,6 +207,7 @@ static CGN_RC engine_new(struct replay *r, struct replay_server *n, struct cgn_e
 		.prefill_tokens_per_s = c->prefill_tokens_per_s,
 		.decode = c->decode,
 		.batch_effect = c->batch_effect,
+		.terms = c->terms,
 		.max_batch = c->max_batch,
 		.step_tokens = c->step_tokens,
 		.max_queue = c->max_queue,

@@ -18,6 +18,7 @@
  * and 8 bytes for each token given (base/samples). */
 #pragma once
 #include "base/samples/samples.h"
+#include "lab/enginemodel/enginemodel.h"
 #include "lab/gpu/gpu.h"
 #include "lab/trace/trace.h"
 #include "policy/fleet/autoscale/autoscale.h"
@@ -61,6 +62,7 @@ struct replay_cfg {
 	double prefill_tokens_per_s;
 	cgn_nsec decode;
 	double batch_effect;
+	struct enginemodel_terms terms;
 	uint32_t max_batch, step_tokens, max_queue;
 	bool quotes; /* Quote each request, and compare the quote with what the request took. */
 	/* The GPU of each node; NULL: energy is not counted. The router learns each node's power as it would from its

@@ -5,6 +5,9 @@
 
 #include "base/args/args.h"
 
+/* Bytes of KV that move between two engines in a second, as router.disagg.kv_bandwidth is by default. */
+#define NETWORK_BYTES_PER_S (10.0 * (1U << 30))
+
 enum flag_type {
 	TYPE_STR,
 	TYPE_U32,
@@ -17,6 +20,7 @@ enum flag_type {
 	TYPE_HASH,
 	TYPE_HANDOFF,
 	TYPE_ROLE,
+	TYPE_PROFILE,
 	TYPE_HELP,
 	TYPE_VERSION
 };
@@ -136,6 +140,21 @@ static CGN_RC set_role(struct sim_cfg *cfg, const char *value, struct cgn_err *e
 	return CGN_FAIL(err, INVALID, "--role \"%.40s\": needs both, prefill or decode", value);
 }
 
+static CGN_RC set_profile(struct sim_cfg *cfg, const char *value, struct cgn_err *err)
+{
+	struct cgn_buf known = {0};
+	if (value[0] == '\0')
+		return CGN_OK;
+	cfg->profile = enginemodel_profile_find(cgn_str_of(value));
+	if (cfg->profile != NULL)
+		return CGN_OK;
+	for (size_t i = 0; enginemodel_profile_at(i) != NULL; i++)
+		cgn_buf_fmt(&known, "%s%s", i > 0 ? ", " : "", enginemodel_profile_at(i)->name);
+	cgn_rc rc = CGN_FAIL(err, INVALID, "--profile \"%.40s\": there are %s", value, cgn_buf_z(&known));
+	cgn_buf_fini(&known);
+	return rc;
+}
+
 static CGN_RC set_flag(struct sim_cfg *cfg, const struct flag *f, const char *value, struct cgn_err *err)
 {
 	switch (f->type) {
@@ -162,6 +181,8 @@ static CGN_RC set_flag(struct sim_cfg *cfg, const struct flag *f, const char *va
 		return set_handoff(cfg, value, err);
 	case TYPE_ROLE:
 		return set_role(cfg, value, err);
+	case TYPE_PROFILE:
+		return set_profile(cfg, value, err);
 	case TYPE_HELP:
 	case TYPE_VERSION:
 		break;
@@ -216,28 +237,63 @@ static CGN_RC check_handoff(const struct sim_cfg *cfg, struct cgn_err *err)
 	return CGN_OK;
 }
 
-CGN_RC sim_flags_parse(int argc, char **argv, struct sim_cfg *out, enum sim_flags_then *then,
-	struct cgn_err *err)
+static CGN_RC set_presets(struct sim_cfg *out, struct cgn_err *err)
 {
-	struct args line = {.argc = argc, .argv = argv, .at = 1};
-	const struct args_table table = {.program = "cgn-sim", .n_rows = CGN_COUNT(flags), .row = row_at};
-	*out = (struct sim_cfg){0};
-	*then = SIM_RUN;
 	for (size_t i = 0; i < CGN_COUNT(flags); i++) {
 		bool preset = flags[i].meta[0] != '\0' && flags[i].type != TYPE_MODEL &&
 			flags[i].type != TYPE_FAULT;
 		if (preset)
 			CGN_TRY(set_flag(out, &flags[i], flags[i].preset, err));
 	}
-	while (!args_end(&line) && *then == SIM_RUN) {
+	return CGN_OK;
+}
+
+static CGN_RC set_given(struct args *line, struct sim_cfg *out, enum sim_flags_then *then,
+	struct cgn_err *err)
+{
+	const struct args_table table = {.program = "cgn-sim", .n_rows = CGN_COUNT(flags), .row = row_at};
+	while (!args_end(line) && *then == SIM_RUN) {
 		struct args_given given;
-		CGN_TRY(args_take(&line, &table, &given, err));
+		CGN_TRY(args_take(line, &table, &given, err));
 		const struct flag *f = &flags[given.row];
 		if (f->type == TYPE_HELP)
 			*then = SIM_HELP;
 		if (f->type == TYPE_VERSION)
 			*then = SIM_VERSION;
 		CGN_TRY(set_flag(out, f, given.value != NULL ? given.value : "", err));
+	}
+	return CGN_OK;
+}
+
+/* Take the profile's settings as presets. */
+static void apply_profile(struct sim_cfg *out, const struct enginemodel_profile *profile)
+{
+	const struct enginemodel_pace pace = enginemodel_profile_pace(profile);
+	out->profile = profile;
+	out->prefill_tokens_per_s = pace.prefill_tokens_per_s;
+	out->decode_ms = (double)pace.decode * 1e-6;
+	out->batch_effect = pace.batch_effect;
+	out->terms = pace.terms;
+	out->kv_blocks = pace.kv_tokens / out->block_tokens;
+	out->kv_load_us = out->block_tokens * profile->kv_bytes / NETWORK_BYTES_PER_S * 1e6;
+}
+
+CGN_RC sim_flags_parse(int argc, char **argv, struct sim_cfg *out, enum sim_flags_then *then,
+	struct cgn_err *err)
+{
+	struct args line = {.argc = argc, .argv = argv, .at = 1};
+	*out = (struct sim_cfg){0};
+	*then = SIM_RUN;
+	CGN_TRY(set_presets(out, err));
+	CGN_TRY(set_given(&line, out, then, err));
+	if (out->profile != NULL) {
+		const struct sim_cfg first = *out;
+		*out = (struct sim_cfg){0};
+		CGN_TRY(set_presets(out, err));
+		out->block_tokens = first.block_tokens;
+		apply_profile(out, first.profile);
+		line.at = 1;
+		CGN_TRY(set_given(&line, out, then, err));
 	}
 	if ((uint64_t)out->kv_blocks * out->block_tokens < 2)
 		return CGN_FAIL(err, INVALID,
@@ -271,6 +327,10 @@ void sim_flags_help(struct cgn_buf *out)
 	cgn_buf_putz(out, "\nformats of KV events:\n");
 	for (enum sim_dialect d = 0; d < SIM_DIALECT_COUNT; d++)
 		cgn_buf_fmt(out, "  %-18s%s\n", sim_dialect_name(d), sim_dialect_help(d));
+	cgn_buf_putz(out, "\nprofiles:\n");
+	for (size_t i = 0; enginemodel_profile_at(i) != NULL; i++)
+		cgn_buf_fmt(out, "  %-22s%s\n", enginemodel_profile_at(i)->name,
+			enginemodel_profile_at(i)->text);
 	cgn_buf_putz(out,
 		"\nwhile it runs:\n"
 		"  GET  /sim/state   running, waiting and finished requests, KV memory\n"
@@ -280,6 +340,7 @@ void sim_flags_help(struct cgn_buf *out)
 		"  POST /reset_prefix_cache[?reset_running_requests=true]   empties all tiers; refused while requests run\n"
 		"\nexamples:\n"
 		"  cgn-sim --model llama-3.1-8b                       one model in real time on 127.0.0.1:8000\n"
+		"  cgn-sim --profile h100-llama-8b                    the pace of Llama 3.1 8B on an H100\n"
 		"  cgn-sim --listen 127.0.0.1:0 --time-scale 0        as fast as the machine allows, on a free port\n"
 		"  cgn-sim --kv-blocks 512 --max-batch 8              a small GPU: requests queue early\n"
 		"  cgn-sim --kv-events tcp://127.0.0.1:5557 --kv-events-replay tcp://127.0.0.1:5657 --workers 2 --cpu-blocks 16384\n"

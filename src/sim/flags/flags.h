@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* flags: the command line of cgn-sim. */
 #pragma once
+#include "lab/enginemodel/profile.h"
 #include "policy/node/handoff/handoff.h"
 #include "sim/events/events.h"
 #include "sim/faults/faults.h"
@@ -31,6 +32,8 @@ struct sim_cfg {
 	const char *tokenizer, *chat_template; /* "": none. */
 	uint64_t seed;
 	double skill, time_scale, prefill_tokens_per_s, decode_ms, batch_effect;
+	struct enginemodel_terms terms;
+	const struct enginemodel_profile *profile; /* NULL: none. */
 	uint32_t max_batch, step_tokens, kv_blocks, block_tokens, max_queue, max_model_len,
 		max_tokens_default, workers, token_interval_us;
 	uint32_t lower_blocks[ENGINEMODEL_TIER_COUNT];

@@ -166,6 +166,7 @@ static CGN_RC start_device(struct sim_worker *w, struct cgn_err *err)
 		.prefill_tokens_per_s = cfg->prefill_tokens_per_s,
 		.decode = (cgn_nsec)(cfg->decode_ms * 1e6),
 		.batch_effect = cfg->batch_effect,
+		.terms = cfg->terms,
 		.fixed_step = cfg->token_interval_us * CGN_USEC,
 		.max_batch = cfg->max_batch,
 		.step_tokens = cfg->step_tokens,

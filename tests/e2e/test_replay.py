@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """cgn-ctl bench replay, bench workload and bench chat --trace: the output is deterministic, well formed and
 right, and a replay ranks policies as real programs do."""
+import datetime
 import json
 import os
 import pathlib
@@ -184,11 +185,51 @@ def test_weights_change_what_is_chosen(service):
 def test_engines_are_as_they_are_said_to_be(service):
     args = (service, "--limit", "300", "--policy", "round_robin")
     r = replay(*args)
-    assert r["engine"] == {"prefill_tokens_per_s": 20000, "decode_ms": 12, "batch_effect": 0.01, "max_batch": 256, "step_tokens": 2048} and r["events"]
+    assert r["engine"] == {"prefill_tokens_per_s": 20000, "decode_ms": 12, "batch_effect": 0.01, "max_batch": 256, "step_tokens": 2048,
+                           "kv_read_ns": 0, "attention_ns": 0, "overlap": False} and r["events"]
     slow = replay(*args, "--decode-ms", "30", "--batch-effect", "0", "--prefill-tokens-per-s", "5000")
     assert slow["engine"]["decode_ms"] == 30 and slow["results"][0]["itl_ms"]["p50"] == pytest.approx(30)
     assert slow["results"][0]["ttft_ms"]["p50"] > 3 * r["results"][0]["ttft_ms"]["p50"]
     assert "less than --max-batch" in refused(2, "bench", "replay", service, "--step-tokens", "10")
+
+
+def test_a_profile_is_an_engine_whose_flags_can_be_changed(service):
+    args = (service, "--limit", "300", "--policy", "round_robin", "--profile", "h100-llama-8b")
+    r, other = replay(*args), replay(*args, "--kv-read-ns", "0", "--decode-ms", "30")
+    assert r["engine"]["overlap"] and r["engine"]["kv_read_ns"] > 10 and r["engine"]["attention_ns"] > 0.1
+    assert other["engine"] == r["engine"] | {"kv_read_ns": 0, "decode_ms": 30}
+    assert other["results"][0]["itl_ms"]["p50"] > r["results"][0]["itl_ms"]["p50"] > r["engine"]["decode_ms"]
+    assert "cgn-sim --help lists them" in refused(2, "bench", "replay", service, "--profile", "h100")
+
+
+def access_line(at_ms, prompt, answer, ttft, total, **more):
+    at = datetime.datetime.fromtimestamp(1.8e9 + (at_ms + total) / 1000, datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%f")[:23] + "Z"
+    return json.dumps({"time": at, "event": "gateway.request", "node": "n", "model": "m", "outcome": "ok", "status": 200, "tries": 1, "disagg": "", "queued_ms": 0,
+                       "stream": True, "ttft_ms": ttft, "total_ms": total, "prompt_tokens": prompt, "completion_tokens": answer, "cached_tokens": 0} | more) + "\n"
+
+
+def test_a_fit_finds_the_engine_of_an_access_log(tmp_path):
+    """One request after the other: 50 us for a prompt token, 10 ms a step and 100 ns more for each token of context, 2 ms of delay."""
+    log, text, at = tmp_path / "access.log", "not JSON\n", 0
+    for i in range(120):
+        prompt, answer = 100 + i * 97 % 1900, 10 + i * 31 % 200
+        ttft = 2 + 0.05 * prompt
+        total = ttft + (answer - 1) * (10 + 1e-4 * (prompt + answer / 2))
+        text += access_line(at, prompt, answer, ttft, total)
+        text += access_line(at, prompt, answer, ttft, total, model="other") + access_line(at, 10, 10, 1, 2, tries=2)
+        at += total + 50
+    log.write_text(text)
+    r = json.loads(fine("bench", "fit", log, "--model", "m", "-o", "json"))
+    terms = {t["term"]: t for t in r["results"]}
+    assert (r["requests"], r["passed_over"], r["nodes"]) == (120, 120, 1)
+    assert terms["prompt token"]["ns"] == pytest.approx(50e3, rel=0.02) and terms["step"]["ns"] == pytest.approx(10e6, rel=0.02)
+    assert terms["context"]["ns"] == pytest.approx(100, rel=0.1) and terms["delay"]["ns"] == pytest.approx(2e6, rel=0.2)
+    assert not terms["sequence"]["known"] and not terms["attention"]["known"] and not r["overlap"]
+    assert r["model_ttft_p50_ms"] == pytest.approx(r["ttft_p50_ms"], rel=0.02)
+    table = fine("bench", "fit", log, "--node", "n")
+    assert table.startswith("240 requests of 1 nodes; 120 lines passed over\nTERM") and "--prefill-tokens-per-s" in table.splitlines()[-1]
+    assert "has 0 requests that a fit can use, of 0" in refused(2, "bench", "fit", log, "--node", "other")
+    assert "less than --max-batch" in refused(2, "bench", "fit", log, "--step-tokens", "10")
 
 
 def test_a_router_that_is_not_told_goes_by_what_it_sent(service):

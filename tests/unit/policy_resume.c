@@ -586,6 +586,23 @@ static void only_the_end_is_missing(void **state)
 	}
 }
 
+/* The client asked for no usage: an answer with its finish reason is whole but for [DONE]. */
+static void a_finished_answer_needs_no_engine(void **state)
+{
+	(void)state;
+	struct json_val body = json_parsed("{\"prompt\":\"p\",\"stream\":true}");
+	struct resume *s = resume_new(PROMPT_COMPLETIONS, body);
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf out = {0};
+	resume_begin(s, engine_of_vllm());
+	resume_feed(s, CGN_STR("data: {\"id\":\"i\",\"choices\":[{\"text\":\"a\",\"index\":0}]}\n\n"), &out);
+	assert_int_equal(resume_need(s), RESUME_NEEDS_ENGINE);
+	resume_feed(s,
+		CGN_STR("data: {\"id\":\"i\",\"choices\":[{\"text\":\"\",\"index\":0,\"finish_reason\":\"stop\"}]}\n\n"),
+		&out);
+	assert_int_equal(resume_need(s), RESUME_NEEDS_DONE);
+	resume_free(&s);
+}
+
 static void what_was_no_text_is_not_gone_on_with(void **state)
 {
 	(void)state;
@@ -815,6 +832,7 @@ int main(void)
 		cmocka_unit_test(flags_of_the_client_are_set),
 		cmocka_unit_test(names_are_the_first_ones),
 		cmocka_unit_test(only_the_end_is_missing),
+		cmocka_unit_test(a_finished_answer_needs_no_engine),
 		cmocka_unit_test(what_was_no_text_is_not_gone_on_with),
 		cmocka_unit_test(an_error_of_the_second_engine_is_shown),
 		cmocka_unit_test(an_event_too_long_goes_through),

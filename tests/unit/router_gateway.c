@@ -53,6 +53,7 @@ enum act {
 	ACT_HANG,       /* No answer at all. */
 	ACT_STALL,      /* An event, then nothing. */
 	ACT_STEPS,      /* An event, and then what the test sends to |w->open|. */
+	ACT_STORED,     /* 200, and an answer that the engine has stored as resp_1. */
 	ACT_CODED,      /* 200, and CODED, which is gzip. */
 	ACT_WHOLE,      /* A document of WHOLE bytes. */
 	ACT_DATA_FIRST, /* Bytes without a head. */
@@ -277,6 +278,11 @@ static void act_perform(struct grpc_call *c, enum act act)
 		head_send(c, 200, "text/event-stream", NULL);
 		data_send(c, EVENT);
 		break;
+	case ACT_STORED:
+		head_send(c, 200, "application/json", NULL);
+		data_send(c, "{\"id\":\"resp_1\",\"object\":\"response\",\"status\":\"completed\",\"output\":[1]}");
+		grpc_finish(c, CGN_FINE, "");
+		break;
 	case ACT_CODED:
 		act_coded(c);
 		break;
@@ -439,7 +445,7 @@ static void turn_for(cgn_nsec delay)
 static void world_settle(void)
 {
 	for (int i = 0; i < 500; i++) {
-		uint64_t open = atomic_load(&w->shared.body_bytes);
+		uint64_t open = atomic_load(&w->shared.body_bytes) + atomic_load(&w->shared.resume_bytes);
 		for (size_t s = 0; s < w->n_agents; s++)
 			open += cluster_inflight(w->cluster, (uint16_t)s);
 		if (open == 0)
@@ -690,6 +696,24 @@ static void what_no_node_would_do_better_is_not_retried(void **state)
 	assert_int_equal(w->status, 400);
 	assert_non_null(strstr(body_text(), "no such thing"));
 	assert_int_equal(calls_sum(), 1);
+	world_close();
+}
+
+static void a_stored_answer_is_asked_for_at_its_node_alone(void **state)
+{
+	(void)state;
+	world_open(3, "", NULL);
+	all_act(ACT_STORED);
+	chat_ask("/v1/responses", "{\"model\":\"m\",\"input\":\"hello\"}", NULL, 0);
+	assert_int_equal(w->status, 200);
+	size_t home = (size_t)(w->node[1] - '0');
+	w->agent[home].act = ACT_500;
+	for (unsigned i = 1; i < 4; i++) {
+		chat_ask("/v1/responses/resp_1", "", NULL, 0);
+		assert_int_equal(w->status, 500);
+		assert_int_equal(w->agent[home].calls, 1 + i);
+		assert_int_equal(calls_sum(), 1 + i);
+	}
 	world_close();
 }
 
@@ -2098,6 +2122,7 @@ int main(void)
 		cmocka_unit_test(a_failed_try_goes_elsewhere_unseen),
 		cmocka_unit_test(the_last_answer_of_failing_engines_is_relayed),
 		cmocka_unit_test(what_no_node_would_do_better_is_not_retried),
+		cmocka_unit_test(a_stored_answer_is_asked_for_at_its_node_alone),
 		cmocka_unit_test(an_empty_answer_is_no_answer),
 		cmocka_unit_test(a_dying_stream_ends_with_an_error_event),
 		cmocka_unit_test(a_dying_plain_answer_is_cut),

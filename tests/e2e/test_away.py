@@ -9,6 +9,7 @@ import pytest
 from clients import Stream, set_faults
 from cluster import BUILD, Cluster, ask, until
 from failing_engine import COMPLETION, JSON, Engine
+from forgetful_engine import Forgetful
 from test_load import pki
 from test_limits import key
 
@@ -255,6 +256,22 @@ def test_an_answer_that_broke_off_there_goes_on_here(world):
     assert world.home.metric("cgn_resumes_total", outcome="resumed") == 1
 
 
+def test_the_rest_of_an_answer_goes_before_those_who_wait(world):
+    """A client that reads an answer is kept waiting less than one that waits for its first byte."""
+    world.start_cloud(engine=("--token-interval-us", "20000"))
+    world.start_home(router={"resume": True})
+    held = world.hold()
+    s = Stream(world.home.http_port, "go", model="sim", max_tokens=200, ignore_eos=True).read_until(b"data:")
+    long = Stream(world.home.http_port, "stays", fields={"X-Cgn-Away": "off"}, model="sim", max_tokens=20000, ignore_eos=True)
+    world.waits()
+    world.cloud.router_process.kill()
+    until(lambda: world.home.metric("cgn_queue_depth", model="sim") >= 2, "the rest waits too")
+    held.close()
+    got = s.read_until(b"0\r\n\r\n").got
+    assert b"event: error" not in got and b"[DONE]" in got, got[-300:]
+    long.close()
+
+
 def test_a_client_that_leaves_ends_the_call_there(world):
     world.start_cloud(engine=("--token-interval-us", "20000"))
     world.start_home(nodes=0)
@@ -263,6 +280,40 @@ def test_a_client_that_leaves_ends_the_call_there(world):
     s.reset()
     until(lambda: world.peers()[0]["open"] == 0, "the call is over")
     until(lambda: ask(world.cloud_node.engine_port, "GET", "/sim/state").json()["running"] == 0, "the engine there stops")
+
+
+def test_a_client_that_leaves_before_the_answer_begins_is_counted_no_more(world):
+    world.start_cloud()
+    set_faults(world.cloud_node.engine_port, "hang")
+    world.start_home(nodes=0)
+    s = Stream(world.home.http_port, "go", model="sim", max_tokens=4)
+    until(lambda: world.peers()[0]["open"] == 1, "the peer is asked")
+    s.reset()
+    until(lambda: world.peers()[0]["open"] == 0, "the call is over")
+
+
+def test_a_peer_that_closed_its_connection_has_not_failed(world):
+    with Forgetful() as api:
+        world.start_home(peer={"url": f"{api.settings['url']}/v1", "ca_file": ""}, nodes=0)
+        for _ in range(4):
+            a = world.home.chat("hello", {"Authorization": "Bearer mine", "OpenAI-Organization": "mine"}, max_tokens=4)
+            assert a.status == 200 and a.headers["x-cgn-peer"] == "cloud", a.body
+        world.ended(answered=4)
+        assert api.closed >= 1
+        assert "mine" not in "".join(api.heads)
+
+
+def test_a_request_leaves_for_a_peer_once(world):
+    api = Engine("api", ["big"], "http500")
+    world.start_home(peer={"url": f"http://127.0.0.1:{api.port}/v1", "ca_file": ""}, **{"router.breaker": {"failures": 0}})
+    held = world.hold()
+    answer = world.later()
+    world.ended(refused=1)
+    world.waits()
+    held.close()
+    assert answer.result().status == 200 and len(api.seen) == 1
+    world.ended(refused=1)
+    api.close()
 
 
 def test_anthropics_route_gets_its_key_and_version(world):

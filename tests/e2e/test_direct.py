@@ -8,6 +8,8 @@ import pytest
 
 from clients import Stream, engine_state
 from cluster import ask, free_port, until
+from engine_nodes import sections
+from forgetful_engine import Forgetful
 from several import Several
 
 PROMPT = list(range(40))
@@ -300,3 +302,14 @@ def test_a_direct_stream_goes_on_while_the_agent_is_silent(cluster):
     assert b"event: error" not in s.read_until(b"[DONE]").got
     node.agent.signal(signal.SIGCONT)
     until(lambda: cluster.states()["a"] == "ready", "it is back")
+
+
+def test_a_connection_that_the_engine_had_closed_fails_no_request(cluster):
+    with Forgetful() as engine:
+        cluster.router({"router": {"worker_threads": 1}, **sections([engine])})
+        cluster.wait_ready(1)
+        for _ in range(6):
+            assert cluster.ask("POST", "/v1/chat/completions", {"model": "m", "messages": []}).status == 200
+        assert engine.closed >= 3
+        told = until(lambda: len(e := [e for e in cluster.router_process.events("gateway.request") if e["model"]]) == 6 and e, "all are logged")
+        assert {e["tries"] for e in told} == {1}  # nor does it count as a failure of the engine

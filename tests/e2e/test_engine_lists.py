@@ -158,9 +158,10 @@ def test_an_idle_engine_falls_asleep_and_stays_ready(cluster, engines):
 def test_an_engine_whose_list_became_empty_serves_nothing(cluster, engines, agent, none):
     """One empty list is no proof. Ollama without a model has null in its place."""
     e, other = engines("a", {"m": {}, "base": {}}), engines("b", {"base": {}})
+    e.settings |= {"kind": "vllm"}  # its checks ask /health, so that each list is read for its models
     cluster.router(sections([other] if agent else [e, other]))
     if agent:
-        teller, _, _ = cluster.agent("a", e.port, {"engine": {"kind": "openai_compat"}})
+        teller, _, _ = cluster.agent("a", e.port, {"engine": {"kind": "vllm"}})
     else:
         teller = cluster.router_process
     cluster.wait_ready(2)

@@ -280,7 +280,8 @@ static void act_perform(struct grpc_call *c, enum act act)
 		break;
 	case ACT_STORED:
 		head_send(c, 200, "application/json", NULL);
-		data_send(c, "{\"id\":\"resp_1\",\"object\":\"response\",\"status\":\"completed\",\"output\":[1]}");
+		data_send(c,
+			"{\"id\":\"resp_1\",\"object\":\"response\",\"status\":\"completed\",\"output\":[1]}");
 		grpc_finish(c, CGN_FINE, "");
 		break;
 	case ACT_CODED:

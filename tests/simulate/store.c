@@ -257,6 +257,8 @@ static void store_end(enum end how)
 		how == END_KILL            ? "kill -9"
 			: how == END_POWER ? "power"
 					   : "SIGTERM");
+	while (how == END_TERM && world_alive(run.store) && !world_handles(run.store, 15))
+		world_sleep(WORLD_MS); /* It starts, and ends as any program until then */
 	if (how == END_KILL)
 		world_kill(run.store);
 	else if (how == END_POWER) {

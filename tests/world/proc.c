@@ -246,6 +246,11 @@ void world_pause(struct world_proc *p, bool stopped)
 	world_tell("%s: %s %s", p->host->name, p->name, stopped ? "is stopped" : "goes on");
 }
 
+bool world_handles(const struct world_proc *p, int signo)
+{
+	return p->handlers[signo] != NULL || p->plain[signo] != SIG_DFL;
+}
+
 bool world_alive(const struct world_proc *p)
 {
 	return p->alive;
@@ -260,6 +265,11 @@ const char *world_log(struct world_proc *p, size_t *n)
 {
 	*n = p->log.n;
 	return (const char *)p->log.p;
+}
+
+size_t world_threads(const struct world_proc *p)
+{
+	return p->n_fibers;
 }
 
 size_t world_descriptors(const struct world_proc *p)

@@ -28,6 +28,8 @@ uint64_t world_steps(void); /* Steps of fibers since then */
 uint64_t world_hash(void);  /* Hash of all events so far */
 /* Return a number below |n|, from the world's seed; n > 0. */
 uint64_t world_draw(uint64_t n);
+/* Draw from another stream from now on; return the present one, to go on with it later. */
+uint64_t world_stream(uint64_t stream);
 /* True once in |n| draws. */
 static inline bool world_chance(uint64_t n)
 {
@@ -74,9 +76,19 @@ void world_kill(struct world_proc *p);                /* As SIGKILL does */
 void world_signal(struct world_proc *p, int signo);   /* A signal that the program handles, or that ends it */
 void world_pause(struct world_proc *p, bool stopped); /* SIGSTOP and SIGCONT */
 bool world_alive(const struct world_proc *p);
+bool world_handles(const struct world_proc *p,
+	int signo);                           /* The signal does not end the program by default */
 int world_status(const struct world_proc *p); /* Exit status; -signal; only of a process that has ended */
 /* Return the text that the process has written to its standard error since the world began, or since the last call with |clear|. */
 const char *world_log(struct world_proc *p, size_t *n);
+/* Count what processes allocate from now on. */
+void world_count_memory(void);
+size_t world_bytes(
+	const struct world_proc *p); /* Allocated and not freed, without what calls of the C library got */
+/* From now on, one of |files| descriptors that the process wants fails with EMFILE, and one of |memory| allocations of
+ * 64 KiB or more; 0: none. */
+void world_scarce(struct world_proc *p, uint64_t files, uint64_t memory);
+size_t world_threads(const struct world_proc *p);
 size_t world_descriptors(const struct world_proc *p); /* Open descriptors */
 
 /* ---- for scenarios: call on a fiber ---- */

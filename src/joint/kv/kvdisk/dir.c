@@ -44,6 +44,17 @@ static CGN_RC path_join(char out[PATH_MAX], const char *path, const char *name, 
 	return CGN_OK;
 }
 
+CGN_RC dir_sync(const char *path, struct cgn_err *err)
+{
+	int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	/* EINVAL: the file system does not support fsync of a folder. */
+	bool synced = fd >= 0 && (fsync(fd) == 0 || errno == EINVAL);
+	cgn_rc rc = synced ? CGN_OK : fail_errno(err, "sync the folder", path);
+	if (fd >= 0)
+		close(fd);
+	return rc;
+}
+
 CGN_RC dir_each(const char *path, CGN_RC (*fn)(void *user, const char *name, struct cgn_err *err), void *user,
 	struct cgn_err *err)
 {

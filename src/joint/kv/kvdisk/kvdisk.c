@@ -231,7 +231,18 @@ bool kvdisk_expire(struct kvdisk *d, const struct block_key *k, uint64_t unix_ms
 	return done;
 }
 
-static CGN_RC sync_all(struct kvdisk *d, struct cgn_err *err)
+/* Make the names of new slab files safe, before the index that tells what lies in them. */
+static CGN_RC sync_names(struct kvdisk *d)
+{
+	struct cgn_err why;
+	if (!atomic_exchange(&d->named, false) || cgn_ok(dir_sync(d->dir, &why)))
+		return CGN_OK;
+	atomic_store(&d->named, true);
+	health_refused(d, why.msg);
+	return CGN_RC_OF(CGN_STORAGE);
+}
+
+CGN_RC kvdisk_sync(struct kvdisk *d, struct cgn_err *err)
 {
 	struct file *f = NULL;
 	(void)pthread_mutex_lock(&d->files_lock);
@@ -246,6 +257,7 @@ static CGN_RC sync_all(struct kvdisk *d, struct cgn_err *err)
 		health_refused(d, why);
 	}
 	file_unref(d, &f);
+	CGN_TRY(sync_names(d));
 	CGN_TRY(db_sync(d->small, err));
 	return db_sync(d->index, err);
 }
@@ -265,7 +277,7 @@ void kvdisk_tend(struct kvdisk *d)
 	}
 	(void)pthread_mutex_unlock(&d->room);
 	removal_repeat(d);
-	if (atomic_exchange(&d->dirty, false) && !cgn_ok(sync_all(d, NULL)))
+	if (atomic_exchange(&d->dirty, false) && !cgn_ok(kvdisk_sync(d, NULL)))
 		atomic_store(&d->dirty, true);
 }
 
@@ -432,7 +444,7 @@ void kvdisk_close(struct kvdisk **take)
 		health_retry(d);
 		removal_repeat(d);
 		boot_save_clock(d);
-		(void)cgn_ok(sync_all(d, NULL));
+		(void)cgn_ok(kvdisk_sync(d, NULL));
 	}
 	kvdisk_close_files(d);
 	db_close(&d->small);

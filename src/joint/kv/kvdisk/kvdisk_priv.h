@@ -84,11 +84,14 @@ struct kvdisk {
 	_Atomic uint64_t next_seq;
 	_Atomic uint64_t damaged_bytes; /* bytes of unusable files that are not deleted yet */
 	_Atomic bool dirty;
+	_Atomic bool named; /* A slab file was made, and the folder is not synced since. */
 	_Atomic bool roomy; /* room for two files more, without reclaiming any */
 	struct kvdisk_counts counts;
 };
 #define KVDISK_TAG 0x4b564469U
 
+CGN_RC kvdisk_sync(struct kvdisk *d,
+	struct cgn_err *err);                  /* All that was put is safe from a power cut then. */
 uint64_t kvdisk_clock(const struct kvdisk *d); /* Unix ms; never goes back */
 pthread_mutex_t *kvdisk_stripe(struct kvdisk *d, const struct block_key *k);
 
@@ -182,6 +185,7 @@ uint64_t dir_store_of(const char *path, const char *kind); /* from the marker; 0
 /* Rename a file to a free name, NAME.aside or NAME.aside-N; |to| gets it. */
 CGN_RC dir_put_aside(const char *path, const char *name, char to[64], struct cgn_err *err);
 uint64_t dir_file_bytes(const char *path, const char *name);
+CGN_RC dir_sync(const char *path, struct cgn_err *err); /* Make the names of its files safe. */
 CGN_RC dir_each(const char *path, CGN_RC (*fn)(void *user, const char *name, struct cgn_err *err), void *user,
 	struct cgn_err *err);
 uint64_t dir_bytes(const char *path); /* bytes of its files, without subfolders */

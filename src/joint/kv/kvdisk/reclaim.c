@@ -14,6 +14,7 @@ struct carrying {
 	uint64_t left;      /* bytes that may still be carried for being in use */
 	const uint8_t *row; /* small values: header and value */
 	size_t n_row;
+	bool moved; /* a value was carried */
 };
 
 /* Return the bytes of the value, borrowed from the row or read into |*own|; NULL: they are damaged. */
@@ -64,6 +65,7 @@ static bool reclaim_carry(struct carrying *c, const struct record *is)
 	file_count(c->d, now.entry.place, 1);
 	file_count(c->d, is->entry.place, -1);
 	atomic_fetch_add(&c->d->counts.carried, is->entry.size);
+	c->moved = true;
 	if (c->d->owner->moved != NULL)
 		c->d->owner->moved(c->d->user, &is->entry.key, is->entry.place, now.entry.place);
 	return true;
@@ -144,8 +146,11 @@ static void reclaim_file(struct kvdisk *d, struct file *f)
 	} else {
 		reclaim_small_range(d, f, from, to);
 		(void)cgn_ok(db_each(d->small, from, SMALL_KEY, to, SMALL_KEY, reclaim_on_row, &c, NULL));
-		(void)cgn_ok(db_drop_range(d->small, from, to, SMALL_KEY, NULL));
 	}
+	if (c.moved) /* A power cut must not find the old file gone and the new one empty. */
+		(void)cgn_ok(kvdisk_sync(d, NULL));
+	if (f->small)
+		(void)cgn_ok(db_drop_range(d->small, from, to, SMALL_KEY, NULL));
 	/* Entries that point to the file (its header was damaged) are dropped at the next get. */
 	file_give_up(d, f);
 	atomic_fetch_add(&d->counts.reclaimed, 1);

@@ -365,6 +365,7 @@ CGN_RC slab_make(struct kvdisk *d, struct file **out, struct cgn_err *err)
 		return rc;
 	}
 	*out = file_add(d, id, false, fd, d->file_bytes);
+	atomic_store(&d->named, true);
 	(*out)->used = KVDISK_UNIT;
 	(*out)->direct = open(path, O_RDONLY | O_DIRECT | O_CLOEXEC);
 	return CGN_OK;

@@ -74,8 +74,10 @@ static void ssd_write(struct kvstore_ssd *q, struct kvstore_block *b)
 	if (!ssd_still_wanted(s, b, &meta))
 		return;
 	(void)kvstore_block_iov(b, 0, UINT64_MAX, iov, CGN_COUNT(iov), &n);
-	if (!cgn_ok(kvdisk_put(q->disk, &b->key, &meta, b->checksum, iov, n, &at, NULL))) {
+	cgn_rc rc = kvdisk_put(q->disk, &b->key, &meta, b->checksum, iov, n, &at, NULL);
+	if (!cgn_ok(rc)) {
 		atomic_fetch_add(&q->failed, 1);
+		q->refused |= rc.code == CGN_STORAGE;
 		at = 0;
 	}
 	if (at != 0)
@@ -160,6 +162,10 @@ static void ssd_watch_health(struct kvstore_ssd *q)
 	struct kvdisk_stats d;
 	kvdisk_stats(q->disk, &d);
 	kvstore_wear_tend(q, d.written_bytes);
+	if (q->refused && !d.refusing) { /* The disk may refuse and recover between two looks. */
+		q->refused = false;
+		atomic_store(&q->behind, true); /* look for the blocks that were not written */
+	}
 	if (!d.refusing && !q->refusing)
 		q->failed_before = atomic_load(&q->failed);
 	if (d.refusing == q->refusing)
@@ -173,7 +179,6 @@ static void ssd_watch_health(struct kvstore_ssd *q)
 			F_STR("do", "free space, or look at the disk (dmesg, mount)"));
 		return;
 	}
-	atomic_store(&q->behind, true); /* look for the blocks that were not written */
 	cgn_log(INFO, "kvstore.ssd_writes_again",
 		F_DUR("after", cgn_since(cgn_clock_now(), q->refusing_since)),
 		F_U64("not_written", atomic_load(&q->failed) - q->failed_before),

@@ -45,6 +45,7 @@ struct kvstore_ssd {
 	cgn_nsec saved_at; /* when the write budget was saved */
 	cgn_nsec refusing_since;
 	uint64_t failed_before;
+	bool refused; /* The SSD thread's: the disk refused a block, and was not seen to take writes since. */
 	_Atomic uint64_t blocks, queue_full, index_full, failed;
 };
 

@@ -225,11 +225,12 @@ bool gw_away_send(struct gw_req *r, cgn_nsec began)
 	const struct gw_bids *bids = bids_take(r, &stay);
 	while ((pick = bid_best(r, bids, &stay.cost)) != NULL) {
 		gate = gw_breaker_claim_at(r->w, pick->peer->slot, pick->peer->node);
-		if (gate != BREAKER_SHUT && budget_take(r, pick->peer))
+		if (gate != BREAKER_SHUT && body_fits(r, pick->peer) && budget_take(r, pick->peer))
 			break;
+		gw_breaker_unclaim(r->w, pick->peer->slot, pick->peer->node, gate);
 		r->plan.away.tried |= 1U << (pick->peer->slot - ROUTE_MAX_NODES);
 	}
-	if (pick == NULL || !body_fits(r, pick->peer))
+	if (pick == NULL)
 		return false;
 	r->plan.away.peer = pick->peer;
 	r->plan.away.forecast =

@@ -78,6 +78,14 @@ static enum gw_step select_book(struct gw_req *r, const struct chooser_ask *ask,
 	return next;
 }
 
+/* Give back what pick_open took. */
+static void pick_return(struct gw_req *r, struct chooser_pick_result *p, const struct view_node *node,
+	enum breaker_gate gate)
+{
+	chooser_unclaim(r->w->chooser, p);
+	gw_breaker_unclaim(r->w, node->slot, node->id, gate);
+}
+
 static enum gw_step leg_send(struct gw_req *r, const struct chooser_ask *ask, struct chooser_pick_result *p,
 	enum breaker_gate gate, cgn_nsec began)
 {
@@ -85,7 +93,7 @@ static enum gw_step leg_send(struct gw_req *r, const struct chooser_ask *ask, st
 	CGN_MUST(node != NULL);
 	if (plan_leg(&r->plan.legs)->role == LEG_WHOLE && !p->cands[p->index].alone &&
 		(r->client.pin.n == 0 || r->answer.head_sent)) {
-		chooser_unclaim(r->w->chooser, p);
+		pick_return(r, p, node, gate);
 		if (gw_cascade_is_held(r))
 			return trial_skip(r, "pairs");
 		return pair_missing(r);
@@ -93,7 +101,7 @@ static enum gw_step leg_send(struct gw_req *r, const struct chooser_ask *ask, st
 	if (r->selecting != NULL)
 		return select_book(r, ask, p);
 	if (plan_leg(&r->plan.legs)->edit == LEG_CONTINUES && !gw_resume_send(r, node)) {
-		chooser_unclaim(r->w->chooser, p);
+		pick_return(r, p, node, gate);
 		return gw_plan_fail(r,
 			&(struct gw_refusal){503, "server_error", "no_memory", .retry_after = 1},
 			"out of memory");

@@ -55,3 +55,11 @@ enum breaker_gate gw_breaker_claim_at(struct gw_worker *w, uint16_t slot, const 
 	struct breaker_change c = gw_breaker_step(w->shared->telemetry, stats, &w->rules->breaker, id, &in);
 	return c.is != c.was ? BREAKER_PROBE : BREAKER_SHUT;
 }
+
+void gw_breaker_unclaim(struct gw_worker *w, uint16_t slot, const char *id, enum breaker_gate gate)
+{
+	const struct breaker_input in = {.event = BREAKER_PROBE_LEFT, .now = cgn_loop_now(w->loop)};
+	if (gate == BREAKER_PROBE)
+		(void)gw_breaker_step(w->shared->telemetry, &w->shared->choice.stats[slot],
+			&w->rules->breaker, id, &in);
+}

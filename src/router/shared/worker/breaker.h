@@ -9,6 +9,8 @@
 enum breaker_gate gw_breaker_claim(struct gw_worker *w, const struct view_node *node);
 /* The same for the statistics in |slot|, of a node or a peer with that |id|. */
 enum breaker_gate gw_breaker_claim_at(struct gw_worker *w, uint16_t slot, const char *id);
+/* The request that asked is not sent: another one may be the probe. |gate|: the answer that it got. */
+void gw_breaker_unclaim(struct gw_worker *w, uint16_t slot, const char *id, enum breaker_gate gate);
 /* Apply |in| to the breaker of |cell|, log and count what changed, and return the change. |node|: its id, for
  * the log. Any thread. */
 struct breaker_change gw_breaker_step(struct telemetry *t, struct node_stats *stats,

@@ -399,6 +399,8 @@ static nghttp2_option *options_make(void)
 	nghttp2_option *o = NULL;
 	CGN_MUST(nghttp2_option_new(&o) == 0);
 	nghttp2_option_set_no_auto_window_update(o, 1);
+	/* Streams that have ended are kept for priorities, which are not used here: 200 bytes for each, up to max_streams. */
+	nghttp2_option_set_no_closed_streams(o, 1);
 	nghttp2_option_set_max_settings(o, MAX_SETTINGS);
 	nghttp2_option_set_max_outbound_ack(o, MAX_ACKS);
 	nghttp2_option_set_max_continuations(o, 8);

@@ -7,6 +7,8 @@
 #include "base/json/json.h"
 #include "scenario.h"
 
+extern int cgn_sim_main(int argc, char **argv);
+
 #define REST_MOST (120 * WORLD_SEC) /* The time to come to rest after the last fault */
 
 static char trouble[400];
@@ -44,7 +46,7 @@ static bool document_read(const struct part *p, uint16_t port, const char *path,
 
 static bool node_rests(struct json_val n)
 {
-	struct json_val breaker, id;
+	struct json_val breaker = {0}, id;
 	if (!json_get(n, "id", &id))
 		return not_yet("a node has no id");
 	if (!text_is(n, "state", "ready"))
@@ -57,6 +59,9 @@ static bool node_rests(struct json_val n)
 		!text_is(breaker, "state", "half-open") && odd_is_harmless((enum odd)PLAN(odd_engine)))
 		return not_yet("the breaker of node %.*s is open: %.*s", (int)id.raw.n, id.raw.p,
 			(int)breaker.raw.n, breaker.raw.p);
+	if (breaker.raw.n > 0 && memmem(breaker.raw.p, breaker.raw.n, "is trying it", 12) != NULL)
+		return not_yet("the breaker of node %.*s waits for a request that is over: %.*s",
+			(int)id.raw.n, id.raw.p, (int)breaker.raw.n, breaker.raw.p);
 	return true;
 }
 
@@ -152,6 +157,91 @@ static bool all_rests(void)
 	return ok;
 }
 
+/* ---- memory ---- */
+
+#define IDLE       (200 * WORLD_SEC) /* Connections that nobody needs have been closed by then */
+#define PARTS_MOST (2 + 2 * NODES_MOST)
+/* What a round of requests may leave behind in a program, beyond what the same round left before: tables of names; tokens of
+ * prompts, which each worker of the router keeps; with KV events, blocks that another node computes this time. */
+static size_t grows_most(void)
+{
+	return 4096 + (PLAN(workers) - 1) * 65536 + PLAN(events) * 65536;
+}
+
+/* What a program holds while nobody asks. */
+struct holding {
+	const struct part *part;
+	const struct world_proc *proc;
+	size_t bytes, descriptors, threads;
+};
+
+static size_t parts_list(struct holding *out)
+{
+	const struct part *parts[PARTS_MOST] = {&cluster.router, &cluster.twin};
+	size_t n = 2;
+	for (size_t i = 0; i < cluster.n_nodes; i++) {
+		parts[n++] = &cluster.node[i].agent;
+		parts[n++] = &cluster.node[i].engine;
+	}
+	for (size_t i = 0; i < n; i++)
+		out[i] = (struct holding){parts[i], parts[i]->proc, SIZE_MAX, SIZE_MAX, SIZE_MAX};
+	return n;
+}
+
+static void least_keep(size_t *least, size_t now)
+{
+	*least = now < *least ? now : *least;
+}
+
+/* Take the least of many looks: the programs ask each other about once a second. */
+static void holding_look(struct holding *h)
+{
+	least_keep(&h->bytes, world_bytes(h->proc));
+	least_keep(&h->descriptors, world_descriptors(h->proc));
+	least_keep(&h->threads, world_threads(h->proc));
+}
+
+static size_t round_run(struct holding *out)
+{
+	load_run();
+	world_sleep(IDLE);
+	size_t n = parts_list(out);
+	for (unsigned looks = 0; looks < 100; looks++, world_sleep(100 * WORLD_MS))
+		for (size_t i = 0; i < n; i++)
+			holding_look(&out[i]);
+	return n;
+}
+
+/* A second, identical round of requests leaves no more behind than the first one did. */
+static void check_rounds(void)
+{
+	struct holding first[PARTS_MOST], second[PARTS_MOST];
+	size_t n = round_run(first);
+	(void)round_run(second);
+	for (size_t i = 0; i < n; i++) {
+		const struct holding *a = &first[i], *b = &second[i];
+		world_tell("%s of %s: %zu bytes, then %zu; %zu descriptors, then %zu; %zu threads, then %zu",
+			a->part->name, a->part->argv[0], a->bytes, b->bytes, a->descriptors, b->descriptors,
+			a->threads, b->threads);
+		if (a->proc != b->proc)
+			continue;
+		bool keeps = PLAN(events) &&
+			a->part->main == cgn_sim_main; /* Its last events, to send them again */
+		if (!keeps && b->bytes > a->bytes + grows_most())
+			world_fail(
+				"memory grows: %s has %zu bytes behind a round of requests, and had %zu behind the same one before",
+				a->part->name, b->bytes, a->bytes);
+		if (b->descriptors > a->descriptors)
+			world_fail(
+				"descriptors grow: %s has %zu behind a round of requests, and had %zu behind the same one before",
+				a->part->name, b->descriptors, a->descriptors);
+		if (b->threads > a->threads)
+			world_fail(
+				"threads grow: %s has %zu behind a round of requests, and had %zu behind the same one before",
+				a->part->name, b->threads, a->threads);
+	}
+}
+
 /* ---- usage ---- */
 
 static const struct tenant *tenant_of(struct json_val row)
@@ -230,6 +320,8 @@ void checks_at_rest(void)
 		world_sleep(WORLD_SEC);
 	}
 	world_tell("at rest after %.1f s", (double)(world_now() - began) / 1e9);
+	if (PLAN(rounds))
+		check_rounds();
 	world_sleep(2 * WORLD_SEC);
 	check_log();
 	check_tenants();

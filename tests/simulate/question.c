@@ -9,6 +9,7 @@
 
 #include "base/core/err.h"
 #include "base/json/json.h"
+#include "base/mix/mix.h"
 
 /* ---- questions ---- */
 
@@ -384,23 +385,28 @@ static void put_bodies(struct request *r, struct cgn_str prompt)
 	put_body(&r->right_body, r, r->api >= API_OLLAMA ? API_CHAT : r->api, prompt, true);
 }
 
+/* The question itself is drawn from the seed and its number alone, so that a load can be repeated. */
 void request_draw(struct request *r, unsigned id)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf prompt = {0};
+	uint64_t others = world_stream(mix_seeded(plan.seed) ^ mix_seeded(id));
 	*r = (struct request){.id = id};
 	draw_api(r);
 	r->tenant = cluster.n_tenants > 0 ? &cluster.tenant[world_draw(cluster.n_tenants)] : NULL;
 	if (r->tenant != NULL)
 		cgn_buf_putz(&r->headers, r->tenant->header);
 	put_prompt(&prompt);
-	if (!cluster.over && one_of(PLAN(routes))) {
+	bool elsewhere = !cluster.over && one_of(PLAN(routes));
+	if (!elsewhere)
+		draw_members(r);
+	(void)world_stream(others);
+	if (elsewhere) {
 		put_route(r, cgn_buf_view(&prompt));
 		r->stream = false;
 		if (r->route->status == 200 && r->route->has == NULL)
 			request_learn(r);
 		r->must = r->route->status != 200 ? r->route->status : 0;
 	} else {
-		draw_members(r);
 		if (r->tool)
 			cgn_buf_putz(&prompt, TOOL);
 		put_bodies(r, cgn_buf_view(&prompt));

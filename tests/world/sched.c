@@ -28,6 +28,13 @@ uint64_t world_draw(uint64_t n)
 	return n > 1 ? random_next() % n : 0;
 }
 
+uint64_t world_stream(uint64_t stream)
+{
+	uint64_t before = world.random;
+	world.random = stream;
+	return before;
+}
+
 /* ---- the trace ---- */
 
 void world_note(const char *what, uint64_t a, uint64_t b)

@@ -105,7 +105,7 @@ static void transit_arm(struct sock *s)
 
 static void segment_put(struct sock *to, const char *p, size_t n, bool fin, bool reset, struct object *passed)
 {
-	struct segment *g = malloc(sizeof *g + n);
+	struct segment *g = __real_malloc(sizeof *g + n);
 	if (g == NULL)
 		world_fail("no memory for a segment");
 	*g = (struct segment){.fin = fin, .reset = reset, .n = n, .sent = world.now, .passed = passed};
@@ -143,7 +143,7 @@ static void connection_break(struct sock *s, int error)
 static void packet_put(struct sock *s, const void *p, size_t n, const struct sockaddr_in *from,
 	struct object *passed)
 {
-	struct packet *k = malloc(sizeof *k + n);
+	struct packet *k = __real_malloc(sizeof *k + n);
 	if (k == NULL)
 		world_fail("no memory for a packet");
 	*k = (struct packet){.n = n, .passed = passed};
@@ -618,7 +618,7 @@ ssize_t sock_send_datagram(struct sock *s, const struct msghdr *m)
 	}
 	struct world_host *h = host_of(s->host, to.ip);
 	for (int copy = h == NULL || world_chance(500) ? 0 : world_chance(500) ? 2 : 1; copy > 0; copy--) {
-		struct flight *f = malloc(sizeof *f + n);
+		struct flight *f = __real_malloc(sizeof *f + n);
 		if (f == NULL)
 			world_fail("no memory for a datagram");
 		*f = (struct flight){.from = s, .to = to, .host = h, .n = n};

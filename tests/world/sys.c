@@ -731,6 +731,8 @@ CALL(int, socket, int family, int type, int protocol)
 		errno = EAFNOSUPPORT;
 		return -1;
 	}
+	if (proc_lacks_file())
+		return -1;
 	return sock_fd_new(sock_new(this_proc()->host, family, kind), type);
 }
 
@@ -766,6 +768,8 @@ CALL(int, accept4, int fd, struct sockaddr *sa, socklen_t *len, int flags)
 	SIMULATED_OR(__real_accept4(fd, sa, len, flags));
 	struct object *o = sock_object(fd);
 	if (o == NULL)
+		return -1;
+	if (!cgn_list_empty(&o->sock->accepts) && proc_lacks_file())
 		return -1;
 	struct sock *s;
 	while ((s = sock_accept(o->sock)) == NULL) {

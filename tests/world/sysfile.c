@@ -42,6 +42,8 @@ static int node_open(struct vnode *n, const char *path, int flags)
 {
 	if (n->kind == VNODE_FILE && (flags & O_ACCMODE) != O_RDONLY && disk_change(host_here()) != 0)
 		return result_of(EROFS);
+	if (proc_lacks_file())
+		return -1;
 	struct object *o = object_new(OBJECT_FILE, flags & (O_ACCMODE | O_APPEND | O_NONBLOCK));
 	o->file.node = n;
 	o->file.path = cgn_str_dupz(cgn_str_of(path));
@@ -229,6 +231,10 @@ static struct object *file_object(int fd)
 static ssize_t output_write(const void *p, size_t n)
 {
 	struct world_proc *w = this_proc();
+	if (w->log.n + n > w->log.cap) {
+		w->log.cap = 2 * (w->log.n + n);
+		w->log.p = CGN_GROWN(w->log.p, w->log.cap);
+	}
 	cgn_buf_add(&w->log, p, n);
 	uint64_t h = 0;
 	for (size_t i = 0; i < n; i++)

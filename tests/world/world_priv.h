@@ -11,6 +11,24 @@
 #include "disk.h"
 #include "world.h"
 
+/* ---- memory.c: the world's own memory does not count as the process's that runs ---- */
+extern void *__real_malloc(size_t n);
+extern void *__real_calloc(size_t n, size_t size);
+extern void *__real_realloc(void *p, size_t n);
+extern void __real_free(void *p);
+static inline void *world_got(void *p)
+{
+	if (p == NULL)
+		world_fail("no memory for the world");
+	return p;
+}
+#undef CGN_NEW
+#undef CGN_NEW_ARRAY
+#undef CGN_GROWN
+#define CGN_NEW(type)          ((type *)world_got(__real_calloc(1, sizeof(type))))
+#define CGN_NEW_ARRAY(type, n) ((type *)world_got(__real_calloc((n) > 0 ? (n) : 1, sizeof(type))))
+#define CGN_GROWN(p, n)        ((__typeof__(p))world_got(__real_realloc((p), (n) * sizeof *(p))))
+
 /* ---- fiber.c: a thread of a simulated process ---- */
 enum fiber_state { FIBER_READY, FIBER_RUNS, FIBER_WAITS, FIBER_DEAD };
 struct fiber {
@@ -138,6 +156,10 @@ struct world_proc {
 	char **argv;
 	int argc;
 	mode_t umask;
+	size_t bytes; /* Allocated, if it is counted */
+	struct {
+		uint64_t files, memory; /* One of so many fails; 0: none */
+	} scarce;
 	struct sim_pool {
 		struct cgn_link waiting; /* Work that no thread of the pool has taken */
 		unsigned busy;
@@ -154,6 +176,8 @@ void proc_enter(struct world_proc *p);           /* Put its globals in place */
 int proc_fd_new(struct object *o, int least);
 struct object *proc_fd(int fd); /* NULL with errno EBADF */
 int proc_close(int fd);
+/* True: the process lacks a descriptor now and then, and does now; errno is set. */
+bool proc_lacks_file(void);
 
 /* ---- sock.c ---- */
 #define SOCK_ROOM 262144 /* Bytes that a connection holds in one direction */

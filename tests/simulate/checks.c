@@ -159,16 +159,16 @@ static bool all_rests(void)
 
 /* ---- memory ---- */
 
-#define IDLE       (200 * WORLD_SEC) /* Connections that nobody needs have been closed by then */
+#define IDLE       (200 * WORLD_SEC) /* Connections without use have been closed by then */
 #define PARTS_MOST (2 + 2 * NODES_MOST)
-/* What a round of requests may leave behind in a program, beyond what the same round left before: tables of names; tokens of
- * prompts, which each worker of the router keeps; with KV events, blocks that another node computes this time. */
+/* Return how many bytes more a program may have behind a round of requests than behind the same round before: tables of names;
+ * tokens of prompts, which each worker of the router keeps; with KV events, blocks that another node computes this time. */
 static size_t grows_most(void)
 {
 	return 4096 + (PLAN(workers) - 1) * 65536 + PLAN(events) * 65536;
 }
 
-/* What a program holds while nobody asks. */
+/* The memory, descriptors and threads of a program at rest. */
 struct holding {
 	const struct part *part;
 	const struct world_proc *proc;
@@ -225,8 +225,8 @@ static void check_rounds(void)
 			a->threads, b->threads);
 		if (a->proc != b->proc)
 			continue;
-		bool keeps = PLAN(events) &&
-			a->part->main == cgn_sim_main; /* Its last events, to send them again */
+		bool keeps =
+			PLAN(events) && a->part->main == cgn_sim_main; /* An engine keeps its last events */
 		if (!keeps && b->bytes > a->bytes + grows_most())
 			world_fail(
 				"memory grows: %s has %zu bytes behind a round of requests, and had %zu behind the same one before",

@@ -258,7 +258,7 @@ static void store_end(enum end how)
 			: how == END_POWER ? "power"
 					   : "SIGTERM");
 	while (how == END_TERM && world_alive(run.store) && !world_handles(run.store, 15))
-		world_sleep(WORLD_MS); /* It starts, and ends as any program until then */
+		world_sleep(WORLD_MS); /* Until then the signal ends it as any program */
 	if (how == END_KILL)
 		world_kill(run.store);
 	else if (how == END_POWER) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* memory: what each process has allocated, and allocations that fail. Counts are kept only if a scenario asks. Whoever frees
- * memory, it is taken from the count of the process that allocated it. The world's own memory is not counted: world_priv.h
+/* memory: the bytes that each process has allocated, and allocations that fail. Bytes are counted only if a scenario asks, and for the
+ * process that allocated them, also when another one frees them. The world's own memory is not counted: world_priv.h
  * leads its allocations past these calls. */
 #include <errno.h>
 #include <stdlib.h>
@@ -50,7 +50,7 @@ static void pieces_grow(void)
 	__real_free(old.v);
 }
 
-/* Close the gap at |i|: move back what was put behind its place because of it. */
+/* Close the gap at |i|: move the pieces back that were put behind their places because of it. */
 static void gap_close(size_t i)
 {
 	for (size_t k = (i + 1) & pieces.mask; pieces.v[k].at != NULL; k = (k + 1) & pieces.mask) {

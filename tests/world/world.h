@@ -81,7 +81,7 @@ bool world_handles(const struct world_proc *p,
 int world_status(const struct world_proc *p); /* Exit status; -signal; only of a process that has ended */
 /* Return the text that the process has written to its standard error since the world began, or since the last call with |clear|. */
 const char *world_log(struct world_proc *p, size_t *n);
-/* Count what processes allocate from now on. */
+/* Count the bytes that processes allocate from now on. */
 void world_count_memory(void);
 size_t world_bytes(
 	const struct world_proc *p); /* Allocated and not freed, without what calls of the C library got */

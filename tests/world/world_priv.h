@@ -158,7 +158,7 @@ struct world_proc {
 	mode_t umask;
 	size_t bytes; /* Allocated, if it is counted */
 	struct {
-		uint64_t files, memory; /* One of so many fails; 0: none */
+		uint64_t files, memory; /* Calls fail one of so many times; 0: never */
 	} scarce;
 	struct sim_pool {
 		struct cgn_link waiting; /* Work that no thread of the pool has taken */

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cgn-sim: a simulated engine. Workers share only their configuration and the port. */
+#include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -119,9 +121,19 @@ static CGN_RC load_vocab(struct sim_team *t, struct cgn_err *err)
 		sim.cfg.chat_template, why.msg);
 }
 
+static CGN_RC books_open(struct sim_team *t, struct cgn_err *err)
+{
+	const char *path = sim.cfg.books;
+	t->books = path[0] != '\0' ? open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644) : -1;
+	if (t->books < 0 && path[0] != '\0')
+		return CGN_FAIL(err, INVALID, "--books %s: %s", path, strerror(errno));
+	return CGN_OK;
+}
+
 static CGN_RC start_workers(struct cgn_err *err)
 {
 	make_team();
+	CGN_TRY(books_open(&sim.team, err));
 	CGN_TRY(load_vocab(&sim.team, err));
 	struct sim_team *t = &sim.team;
 	for (unsigned i = 0; i < t->n; i++)

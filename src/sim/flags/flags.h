@@ -46,6 +46,7 @@ struct sim_cfg {
 	double kv_load_us;
 	struct sim_handoff_cfg handoff;
 	const char *build; /* "": the default. */
+	const char *books; /* File that is told each request's tokens; "": none. */
 	bool no_prefix_caching, no_logprobs, lora, can_sleep;
 	bool chunk_per_write, kv_digests, hash_bytes;
 	struct sim_faults faults;

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* call: one HTTP request, from its head to the last byte of its answer. */
+#include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "sim/server/call_priv.h"
 
@@ -174,6 +176,30 @@ static void on_drain(struct http_exchange *x, void *user)
 	sim_worker_run(c->w);
 }
 
+/* Append the tokens that were computed for the request, in one write, so that workers do not mix. */
+static void books_write(const struct sim_call *c, const char *how)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf line = {0};
+	struct json_out o = json_out_to(&line);
+	uint64_t tokens = 0;
+	if (c->w->team->books < 0 || c->slots == NULL)
+		return;
+	for (uint32_t i = 0; i < c->reply.n_choices; i++)
+		tokens += c->reply.choices[i].given;
+	json_open(&o, '{');
+	json_key_str(&o, "id", cgn_str_of(c->reply.id));
+	json_key(&o, "model");
+	json_put_raw(&o, c->reply.model);
+	json_key_str(&o, "how", cgn_str_of(how));
+	json_key_u64(&o, "prompt", c->reply.prompt_tokens);
+	json_key_u64(&o, "cached", c->reply.cached_tokens);
+	json_key_u64(&o, "tokens", tokens);
+	json_close(&o, '}');
+	cgn_buf_char(&line, '\n');
+	if (!line.bad && write(c->w->team->books, line.p, line.n) != (ssize_t)line.n)
+		fprintf(stderr, "cgn-sim: --books %s: not written\n", c->w->cfg->books);
+}
+
 static void record_end(struct sim_call *c, const struct cgn_err *why)
 {
 	struct sim_worker *w = c->w;
@@ -189,6 +215,7 @@ static void record_end(struct sim_call *c, const struct cgn_err *why)
 	p->tokens = c->slots != NULL
 		? (c->reply.stream ? sim_tokens_sent(&c->reply) : c->reply.choices[0].given)
 		: 0;
+	books_write(c, p->how);
 }
 
 static void on_close(struct http_exchange *x, void *user, const struct cgn_err *why)

@@ -83,6 +83,7 @@ struct sim_team {
 	cgn_nsec started;
 	struct cgn_str *models;  /* Quoted JSON of each name. */
 	struct sim_vocab *vocab; /* NULL: the computed vocabulary. */
+	int books;               /* File of --books; -1: none. */
 	_Atomic bool asleep;     /* Requests are refused until it is woken. */
 };
 

@@ -747,6 +747,15 @@ static void cells_learn_from_what_engines_count(void **state)
 	struct node_stats *stats = &c->stats[cluster_find(c, "n1")->slot];
 	assert_true(node_stats_trust(stats) > 0.999 && node_stats_answer_share(stats) > 0.999);
 	assert_true(node_stats_block_tokens(stats) < 0.001); /* Unknown. */
+	assert_true(node_stats_pace(stats) <= 0);
+	node_stats_paced(stats, 0, 5);
+	node_stats_paced(stats, 5, 0);
+	assert_true(node_stats_pace(stats) <= 0);
+	node_stats_paced(stats, 400, 100);
+	assert_true(fabs(node_stats_pace(stats) - 4) < 0.001);
+	for (int i = 0; i < 200; i++)
+		node_stats_paced(stats, 200, 100);
+	assert_true(fabs(node_stats_pace(stats) - 2) < 0.01);
 	/* A prompt of 1000 tokens was taken for one of 4000. */
 	node_stats_prefill(stats, 2000, 4000);
 	node_stats_recount(stats, 4000, 1000);

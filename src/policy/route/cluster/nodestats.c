@@ -54,6 +54,7 @@ void node_stats_reset(struct node_stats *stats)
 	atomic_store_explicit(&stats->saved_tokens, 0, memory_order_relaxed);
 	atomic_store_explicit(&stats->refuses_usage, false, memory_order_relaxed);
 	atomic_store_explicit(&stats->untrue_until, 0, memory_order_relaxed);
+	atomic_store_explicit(&stats->token_us, 0, memory_order_relaxed);
 	warm_clear(&stats->warm);
 	teller_reset(&stats->teller);
 	atomic_store_explicit(&stats->prefill_speed, 0, memory_order_relaxed);
@@ -162,6 +163,21 @@ void node_stats_measure(struct node_stats *stats, uint64_t tokens, double blocks
 	if (was > 0)
 		now = was + (now - was) / 16;
 	atomic_store_explicit(&stats->block_millitokens, (uint32_t)(now * 1e3 + 0.5), memory_order_relaxed);
+}
+
+double node_stats_pace(const struct node_stats *stats)
+{
+	return (double)atomic_load_explicit(&stats->token_us, memory_order_relaxed) * 1e-3;
+}
+
+void node_stats_paced(struct node_stats *stats, double ms, uint64_t tokens)
+{
+	double was = node_stats_pace(stats), now = tokens > 0 ? ms / (double)tokens : 0;
+	if (!(now > 1e-3) || now > 1e6)
+		return;
+	if (was > 0)
+		now = was + (now - was) / 16;
+	atomic_store_explicit(&stats->token_us, (uint32_t)(now * 1e3 + 0.5), memory_order_relaxed);
 }
 
 void node_stats_recount(struct node_stats *stats, double expected, double counted)

@@ -54,6 +54,7 @@ struct node_stats {
 	_Atomic uint64_t direct_tokens, direct_heard;
 	_Atomic uint64_t
 		untrue_until; /* Workers: the usage that the engine reports is not believed until then. */
+	_Atomic uint32_t token_us;  /* Workers: node_stats_paced. */
 	_Atomic bool refuses_usage; /* Workers: the engine refuses to be asked for the usage of a stream. */
 	struct warm warm;           /* Workers: models that are loaded on demand. */
 	struct teller teller;       /* Workers: whether the engine tells tokens. */
@@ -75,6 +76,9 @@ void node_stats_measure(struct node_stats *stats, uint64_t tokens, double blocks
 /* The first prompt that the node's engine counted has |counted| tokens to compute and was learned from as one of |expected|:
  * correct the speed of prompts. */
 void node_stats_recount(struct node_stats *stats, double expected, double counted);
+/* Learn the time of a token as it is under the node's load: |tokens| of an answer took |ms|. A moving average. */
+void node_stats_paced(struct node_stats *stats, double ms, uint64_t tokens);
+double node_stats_pace(const struct node_stats *stats); /* Milliseconds of a token; 0: not known. */
 /* Learn from a turn of a conversation: |found| of the previous answer's |answer| tokens were in cache.
  * Tokenizing a text again does not always give the tokens that the text was made of. A moving average; 1 at
  * first. */

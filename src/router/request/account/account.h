@@ -27,6 +27,9 @@ struct gw_used gw_used_of(const struct gw_req *r);
  * than were asked for, or than its bytes and its time can hold; more of the prompt than its body holds. All of them go
  * while the engine is not believed. Returns true if there was one. */
 bool gw_used_bound(const struct gw_req *r, struct usage *io, uint64_t bytes);
+/* Return how many of |input| tokens of a prompt that no engine counted were in the node's cache, as its choice expected.
+ * Engines compute the last token in any case. */
+uint64_t gw_used_cached(const struct gw_req *r, uint64_t input);
 /* Count an untrue figure, and do not believe its engine for GW_UNTRUE_FOR. */
 #define GW_UNTRUE_FOR (10 * 60 * CGN_SEC)
 void gw_used_untrue(const struct gw_req *r);

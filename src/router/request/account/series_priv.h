@@ -14,10 +14,9 @@ struct gw_series {
 		struct metric_cell *cell;
 	} statuses[SERIES_MAX_STATUSES];
 	size_t n_statuses;
-	cgn_nsec gone_at;     /* When no node was seen to have the model; 0: some node has it */
-	double joules;        /* Moving average of the joules of a request */
-	double answer_tokens; /* Moving average of the tokens of an answer */
-	double token_ms; /* Moving average of a token's time in answers that are not streams; 0: not known */
+	cgn_nsec gone_at;         /* When no node was seen to have the model; 0: some node has it */
+	double joules;            /* Moving average of the joules of a request */
+	double answer_tokens;     /* Moving average of the tokens of an answer */
 	struct estimate estimate; /* Figures for answers that no engine counts */
 	uint32_t taught;          /* Answers that were offered to |estimate| */
 };

@@ -13,6 +13,7 @@
 #define UNSEEN_A_MS      8   /* this many for each millisecond */
 #define ANSWER_TOKENS    256 /* Tokens of an answer of a model that has not answered yet */
 #define SEEN_LEAST       8   /* Tokens that tell the pace of a stream */
+#define WHOLE_LEAST      64  /* Tokens of a document that tell the pace of a node */
 #define TAUGHT_ENOUGH    32 /* Answers of a model that all teach its estimate; then one of TAUGHT_EVERY does */
 #define TAUGHT_EVERY     8
 
@@ -67,9 +68,14 @@ static uint64_t completion_most(const struct gw_req *r, uint64_t bytes)
 	return asked > 0 && asked < held ? asked : held;
 }
 
+static struct node_stats *stats_of(const struct gw_req *r)
+{
+	return &r->w->shared->choice.stats[r->attempt.call.slot];
+}
+
 static _Atomic uint64_t *untrue_until(const struct gw_req *r)
 {
-	return &r->w->shared->choice.stats[r->attempt.call.slot].untrue_until;
+	return &stats_of(r)->untrue_until;
 }
 
 bool gw_used_bound(const struct gw_req *r, struct usage *io, uint64_t bytes)
@@ -110,20 +116,14 @@ static void seen_read(const struct gw_req *r, struct estimate_seen *out)
 		to->lead_is_silent, out);
 }
 
-/* Return how long a token of the answer takes: as those before it did, or others at the node, or others of the model. */
-static double token_ms(const struct gw_req *r, const struct gw_series *s, uint64_t seen)
+/* Return how long a token of the answer takes: as those before it did, or those of other answers of the node or peer. */
+static double token_ms(const struct gw_req *r, uint64_t seen)
 {
 	const struct gw_answer *to = &r->answer;
-	struct route_speed speed = ROUTE_SPEED_DEFAULT;
 	if (to->event_stream && seen >= SEEN_LEAST && to->last_byte > to->first_byte)
 		return (double)cgn_since(to->last_byte, to->first_byte) / 1e6 / (double)seen;
-	if (!to->event_stream && s->token_ms > 0)
-		return s->token_ms;
-	if (r->attempt.peer == NULL)
-		speed = node_stats_speed(&r->w->shared->choice.stats[r->attempt.call.slot]);
-	return speed.step_ms > 0  ? (double)speed.step_ms
-		: s->token_ms > 0 ? s->token_ms
-				  : (double)(ROUTE_SPEED_DEFAULT).step_ms;
+	double ms = node_stats_pace(stats_of(r));
+	return ms > 0 ? ms : (double)(ROUTE_SPEED_DEFAULT).step_ms;
 }
 
 /* Return how long the engine computed tokens of a document until |end|, without the time for the prompt. */
@@ -157,7 +157,7 @@ static uint64_t unseen_tokens(const struct gw_req *r, const struct gw_series *s,
 	most = most > seen ? most - seen : 0;
 	if (r->answer.event_stream && !r->answer.paused && most > (event > 1 ? event : 1))
 		most = event > 1 ? event : 1;
-	double n = (double)unseen_time(r) / 1e6 / token_ms(r, s, seen);
+	double n = (double)unseen_time(r) / 1e6 / token_ms(r, seen);
 	return n < (double)most ? (uint64_t)n : most;
 }
 
@@ -175,6 +175,19 @@ static uint64_t tokens_guess(const struct gw_req *r)
 	return asked > 0 && asked < n ? asked : n;
 }
 
+/* The first token of a stream, and the overhead of a short document, say little of the pace. */
+static void pace_learn(const struct gw_req *r, uint64_t tokens)
+{
+	const struct gw_answer *to = &r->answer;
+	if (r->prompt.several || to->was_paused || r->plan.legs.resumes > 0)
+		return;
+	if (to->event_stream && tokens > SEEN_LEAST)
+		node_stats_paced(stats_of(r), (double)cgn_since(to->last_byte, to->first_byte) / 1e6,
+			tokens - 1);
+	else if (!to->event_stream && tokens >= WHOLE_LEAST)
+		node_stats_paced(stats_of(r), (double)whole_time(r, to->first_byte) / 1e6, tokens);
+}
+
 /* Only some answers teach, once enough did: the tail is parsed for it. */
 void gw_used_learn(const struct gw_req *r, struct gw_series *s)
 {
@@ -183,9 +196,7 @@ void gw_used_learn(const struct gw_req *r, struct gw_series *s)
 	if (!u->has_completion || u->completion_tokens == 0 || r->answer.status != 200 || !has_answer(r) ||
 		r->client.why.code != CGN_FINE || r->answer.outcome != NULL)
 		return;
-	double ms = (double)whole_time(r, r->answer.first_byte) / 1e6 / (double)u->completion_tokens;
-	if (!r->answer.event_stream && !r->prompt.several && ms > 0)
-		s->token_ms += s->token_ms > 0 ? (ms - s->token_ms) / 16 : ms;
+	pace_learn(r, u->completion_tokens);
 	if (s->taught++ >= TAUGHT_ENOUGH && s->taught % TAUGHT_EVERY != 0)
 		return;
 	seen_read(r, &seen);
@@ -193,6 +204,16 @@ void gw_used_learn(const struct gw_req *r, struct gw_series *s)
 }
 
 /* ---- the request ---- */
+
+uint64_t gw_used_cached(const struct gw_req *r, uint64_t input)
+{
+	const struct plan_leg *leg = plan_last(&r->plan.legs);
+	uint64_t block = r->prompt.block_tokens, held = leg->held;
+	if (r->attempt.peer != NULL || held == 0 || leg->blocks == 0 || input == 0)
+		return 0;
+	uint64_t cached = block > 0 ? held * block : input * held / leg->blocks;
+	return cached < input ? cached : block > 0 && cached >= block ? cached - block : input - 1;
+}
 
 static void tokens_fill(const struct gw_req *r, struct gw_used *out)
 {
@@ -203,7 +224,9 @@ static void tokens_fill(const struct gw_req *r, struct gw_used *out)
 		return;
 	bool cut = r->answer.event_stream && (r->client.why.code != CGN_FINE || r->answer.outcome != NULL);
 	out->input = u->has_prompt ? u->prompt_tokens : r->plan.prompt_tokens;
-	out->cached = u->cached_tokens < out->input ? u->cached_tokens : out->input;
+	uint64_t cached =
+		u->has_cached || u->has_completion ? u->cached_tokens : gw_used_cached(r, out->input);
+	out->cached = cached < out->input ? cached : out->input;
 	out->output = u->has_completion ? u->completion_tokens : 0;
 	out->estimated = cut || !counted;
 	/* Anthropic's streams begin with a usage that has one token of the answer. */

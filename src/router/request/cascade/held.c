@@ -74,9 +74,10 @@ void gw_cascade_reject(struct gw_req *r)
 	if (gw_used_bound(r, &u, c->held.n))
 		gw_used_untrue(r);
 	uint64_t input = u.has_prompt ? u.prompt_tokens : r->plan.prompt_tokens;
+	uint64_t cached = u.has_completion ? u.cached_tokens : gw_used_cached(r, input);
 	c->wasted[c->step] = (struct gw_wasted){
 		.input = input,
-		.cached = u.cached_tokens < input ? u.cached_tokens : input,
+		.cached = cached < input ? cached : input,
 		.output = u.has_completion ? u.completion_tokens : c->answer.seen,
 	};
 	gw_cascade_drop(r);

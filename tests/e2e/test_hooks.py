@@ -352,6 +352,9 @@ def test_windows_of_a_stream(hooked, hook):
     refused = [d["events"] for d in hook.of("after")][-1]
     assert 0 < len(shown) < len(refused) and shown == refused[:len(shown)] and "[DONE]" not in [d for _, d in events]
     until(lambda: requests(c)[-1]["outcome"] == "stop", "it is logged")
+    numbered = c.ask("POST", "/v1/responses", {"model": "sim", "input": "hello", "stream": True, "max_output_tokens": 60}).events()
+    numbers = [json.loads(d)["sequence_number"] for _, d in numbered]
+    assert numbered[-1][0] == "response.failed" and numbers == list(range(len(numbers))) and len(numbers) > 5, numbers  # what was not shown has no number
     until(lambda: c.status()["nodes"][0]["router_inflight"] == 0, "the engine was told to stop")
     hook.decide = lambda d: (403, b"") if d.get("response", {})["complete"] else (200, b"")
     late = c.chat("hello", stream=True, max_tokens=60, ignore_eos=True).events()

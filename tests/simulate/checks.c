@@ -74,6 +74,9 @@ static bool cache_rests(struct json_val n)
 		if (!text_is(n, "id", node->name) || !json_get(n, "cache", &cache) ||
 			cache.type != JSON_OBJECT)
 			continue;
+		/* An engine with little memory may drop a parent before its child: the agent then counts the sent blocks. */
+		if (PLAN(kv_blocks) < 8192 && text_is(cache, "source", "sent"))
+			continue;
 		uint64_t known = json_get_u64(cache, "blocks", 0);
 		if (PLAN(events) && !node->odd && known != node->held)
 			return not_yet("the router knows %llu blocks at %s, which holds %llu: %.*s",
@@ -212,12 +215,25 @@ static size_t round_run(struct holding *out)
 	return n;
 }
 
+/* A pool is filled once, perhaps by the second round: a leak grows by the third one too. */
+static bool memory_grows(const struct holding *a, const struct holding *b, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (a[i].proc == b[i].proc && b[i].bytes > a[i].bytes + grows_most())
+			return true;
+	return false;
+}
+
 /* A second, identical round of requests leaves no more behind than the first one did. */
 static void check_rounds(void)
 {
 	struct holding first[PARTS_MOST], second[PARTS_MOST];
 	size_t n = round_run(first);
 	(void)round_run(second);
+	if (memory_grows(first, second, n)) {
+		memcpy(first, second, sizeof first);
+		(void)round_run(second);
+	}
 	for (size_t i = 0; i < n; i++) {
 		const struct holding *a = &first[i], *b = &second[i];
 		world_tell("%s of %s: %zu bytes, then %zu; %zu descriptors, then %zu; %zu threads, then %zu",
@@ -290,6 +306,19 @@ static void check_tenants(void)
 	if (PLAN(budget) > 0 && t->answered > PLAN(budget))
 		world_fail("a budget is passed: %s got %llu answers of %llu", t->name,
 			(unsigned long long)t->answered, (unsigned long long)PLAN(budget));
+	const struct tenant *u = &cluster.tenant[1];
+	/* An estimate that was too low passes a budget once for each request at that time. */
+	if (PLAN(budget_tokens) > 0 &&
+		u->prompt_tokens + u->completion_tokens >
+			PLAN(budget_tokens) + PLAN(clients) * TOGETHER_MOST * u->most_tokens)
+		world_fail("a budget is passed: %s used %llu and %llu tokens of %llu", u->name,
+			(unsigned long long)u->prompt_tokens, (unsigned long long)u->completion_tokens,
+			(unsigned long long)PLAN(budget_tokens));
+	/* Each tenant has one key. */
+	for (size_t i = 0; PLAN(rate) > 0 && i < cluster.n_tenants; i++)
+		if (cluster.tenant[i].answered > RATE_BURST + PLAN(rate) * world_now() / WORLD_SEC + 1)
+			world_fail("a rate is passed: %s got %llu answers", cluster.tenant[i].name,
+				(unsigned long long)cluster.tenant[i].answered);
 	/* A request that failed may have been counted. */
 	if (PLAN(budget) > 0 && t->over_budget > 0 && t->sent - t->over_budget < PLAN(budget) &&
 		cluster.last_harm == 0)

@@ -79,8 +79,10 @@ static void engine_argv(struct part *p, const struct node *n)
 	const char *const argv[] = {"cgn-sim", "--listen", "0.0.0.0:8000", "--model", "m", "--decode-ms",
 		text_new("%llu", (unsigned long long)PLAN(decode_ms)), "--kv-blocks",
 		text_new("%llu", (unsigned long long)PLAN(kv_blocks)), "--max-batch",
-		text_new("%llu", (unsigned long long)PLAN(max_batch)), "--max-model-len", "8192"};
-	for (; i < CGN_COUNT(argv); i++)
+		text_new("%llu", (unsigned long long)PLAN(max_batch)), "--max-model-len", "8192", "--model",
+		"s"};
+	const size_t n_argv = CGN_COUNT(argv) - (PLAN(models) ? 0 : 2);
+	for (; i < n_argv; i++)
 		p->argv[i] = argv[i];
 	if (n != NULL && n->odd && odd_fault((enum odd)PLAN(odd_engine))[0] != '\0') {
 		p->argv[i++] = "--fault";
@@ -129,6 +131,30 @@ static void keys_make(void)
 	file_put(cluster.gate, "/etc/keys", &b);
 }
 
+static void names_put(struct cgn_buf *b)
+{
+	if (PLAN(models))
+		cgn_buf_putz(b, "[models.\"m\"]\naliases = [\"nick\"]\n");
+}
+
+static void features_put(struct cgn_buf *b)
+{
+	if (PLAN(rate) > 0)
+		cgn_buf_fmt(b, "[router.rate_limit]\nrps = %llu\nburst = %d\n",
+			(unsigned long long)PLAN(rate), RATE_BURST);
+	if (PLAN(cascade))
+		cgn_buf_putz(b,
+			"[router.cascade]\nenabled = true\nsmall_model = \"s\"\nlarge_model = \"m\"\nconfidence_threshold = -0.45\ntokens = 4\n");
+	if (PLAN(hook) == 0)
+		return;
+	cgn_buf_fmt(b, "[hooks]\ntimeout = \"1s\"\non_failure = \"%s\"\nafter_window = \"%s\"\n",
+		PLAN(hook_allow) ? "allow" : "deny", PLAN(hook_window) ? "1KiB" : "0");
+	if (PLAN(hook) & 1)
+		cgn_buf_putz(b, "before_url = \"http://hook:8600/before\"\n");
+	if (PLAN(hook) & 2)
+		cgn_buf_putz(b, "after_url = \"http://hook:8600/after\"\n");
+}
+
 static void router_config(struct world_host *h)
 {
 	struct cgn_buf b = {0};
@@ -139,6 +165,9 @@ static void router_config(struct world_host *h)
 		"worker_threads = %llu\nresume = %s\nsse_keepalive = \"%s\"\nfirst_byte_timeout = \"30s\"\nstream_idle_timeout = \"20s\"\n",
 		(unsigned long long)PLAN(workers), PLAN(resume) ? "true" : "false",
 		PLAN(keepalive) ? "1s" : "0s");
+	if (PLAN(max_body) > 0)
+		cgn_buf_fmt(&b, "max_body = \"%lluKiB\"\n", (unsigned long long)PLAN(max_body));
+	features_put(&b);
 	if (PLAN(concurrent) > 0)
 		cgn_buf_fmt(&b, "[router.admission]\nmax_concurrent_per_replica = %llu\n",
 			(unsigned long long)PLAN(concurrent));
@@ -147,6 +176,10 @@ static void router_config(struct world_host *h)
 	if (cluster.n_tenants > 0 && PLAN(budget) > 0)
 		cgn_buf_fmt(&b, "[tenants.\"%s\"]\nbudgets = [\"%llu requests/month\"]\n",
 			cluster.tenant[0].name, (unsigned long long)PLAN(budget));
+	if (cluster.n_tenants > 1 && PLAN(budget_tokens) > 0)
+		cgn_buf_fmt(&b, "[tenants.\"%s\"]\nbudgets = [\"%llu tokens/month\"]\n",
+			cluster.tenant[1].name, (unsigned long long)PLAN(budget_tokens));
+	names_put(&b);
 	if (PLAN(handoff))
 		cgn_buf_putz(&b, "[router.disagg]\nenabled = true\ncolocate_below_tokens = 32\n");
 	file_put(h, "/etc/cognitora.toml", &b);
@@ -168,6 +201,7 @@ static void agent_config(const struct node *n)
 	if (PLAN(handoff))
 		cgn_buf_fmt(&b, "handoff = \"%s\"\nhandoff_port = 8000\nhandoff_host = \"%s\"\n",
 			handoff_name((enum dialect)PLAN(handoff)), world_host_address(n->host));
+	names_put(&b);
 	file_put(n->host, "/etc/cognitora.toml", &b);
 }
 
@@ -189,7 +223,7 @@ static void node_start(struct node *n, size_t i)
 	(void)snprintf(n->name, sizeof n->name, "n%zu", i);
 	n->host = world_host_new(text_new("node-%s", n->name));
 	host_prepare(n->host);
-	n->odd = i == 0 && PLAN(odd_engine) != ODD_NOTHING;
+	n->odd = i < PLAN(odd_nodes) && PLAN(odd_engine) != ODD_NOTHING;
 	n->role = PLAN(handoff) == DIALECT_NONE ? "both" : i == 0 ? "prefill" : "decode";
 	if (n->odd && odd_fault((enum odd)PLAN(odd_engine))[0] == '\0')
 		part_start(&n->proxy, n->host, text_new("proxy-%s", n->name), proxy_main);
@@ -226,6 +260,8 @@ void cluster_start(void)
 {
 	if (PLAN(handoff) != DIALECT_NONE && PLAN(nodes) < 2)
 		plan.at[KNOB_nodes] = 2;
+	if (PLAN(cascade))
+		plan.at[KNOB_models] = 1;
 	if (PLAN(direct)) /* An agent that sees no request knows the cache by the engine's events */
 		plan.at[KNOB_events] = 1;
 	cluster.n_nodes = PLAN(nodes) < NODES_MOST ? PLAN(nodes) : NODES_MOST;
@@ -237,6 +273,12 @@ void cluster_start(void)
 	host_prepare(cluster.twin_host);
 	engine_argv(&cluster.twin, NULL);
 	part_start(&cluster.twin, cluster.twin_host, "twin", cgn_sim_main);
+	if (PLAN(hook) > 0) {
+		cluster.hook_host = world_host_new("hook");
+		hook_find = request_book;
+		world_main *fn = fake_program(&hook_fake, cluster.hook.argv);
+		part_start(&cluster.hook, cluster.hook_host, "hook", fn);
+	}
 	part_start(&cluster.router, cluster.gate, "router", cgn_router_main);
 	for (size_t i = 0; i < cluster.n_nodes; i++)
 		node_start(&cluster.node[i], i);

@@ -166,9 +166,9 @@ static int fake_main(int argc, char **argv)
 	return 0;
 }
 
-struct world_proc *fake_start(struct world_host *h, struct fake *f)
+world_main *fake_program(struct fake *f, const char **argv)
 {
-	char number[16];
+	static char numbers[FAKES_MOST][8];
 	size_t i = 0;
 	while (i < n_fakes && fakes[i] != f)
 		i++;
@@ -176,7 +176,16 @@ struct world_proc *fake_start(struct world_host *h, struct fake *f)
 		world_fail("more than %d fakes", FAKES_MOST);
 	if (i == n_fakes)
 		fakes[n_fakes++] = f;
-	(void)snprintf(number, sizeof number, "%zu", i);
-	const char *const argv[] = {f->name, number, NULL};
-	return world_start(h, f->name, fake_main, argv);
+	(void)snprintf(numbers[i], sizeof numbers[i], "%zu", i);
+	argv[0] = f->name;
+	argv[1] = numbers[i];
+	argv[2] = NULL;
+	return fake_main;
+}
+
+struct world_proc *fake_start(struct world_host *h, struct fake *f)
+{
+	const char *argv[3];
+	world_main *fn = fake_program(f, argv);
+	return world_start(h, f->name, fn, argv);
 }

@@ -21,6 +21,8 @@ struct fake {
 };
 /* |f| stays the caller's, as long as the process. */
 struct world_proc *fake_start(struct world_host *h, struct fake *f);
+/* As world_start takes it; |argv| has room for three. */
+world_main *fake_program(struct fake *f, const char **argv);
 /* Send; false: the client has gone. */
 bool fake_send(struct fake_talk *t, const char *p, size_t n);
 /* Send an answer with its length. */

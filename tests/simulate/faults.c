@@ -63,6 +63,12 @@ static void kill_engine(void)
 	part_kill(&node_any()->engine);
 }
 
+static void kill_hook(void)
+{
+	if (PLAN(hook) > 0)
+		part_kill(&cluster.hook);
+}
+
 static void stop_router(void)
 {
 	part_stop(&cluster.router);
@@ -115,12 +121,12 @@ static void fault_run(void *arg)
 
 void faults_run(void)
 {
-	static struct fault faults[10];
+	static struct fault faults[11];
 	const struct fault all[] = {{kill_router, PLAN(kill_router)}, {roll_router, PLAN(roll_router)},
 		{reload_router, PLAN(reload)}, {kill_agent, PLAN(kill_agent)},
 		{kill_engine, PLAN(kill_engine)}, {stop_router, PLAN(stop_router)},
 		{stop_agent, PLAN(stop_agent)}, {stop_engine, PLAN(stop_engine)}, {cut_node, PLAN(cut)},
-		{clock_jump, PLAN(clock)}};
+		{clock_jump, PLAN(clock)}, {kill_hook, PLAN(kill_hook)}};
 	for (size_t i = 0; i < CGN_COUNT(all); i++) {
 		faults[i] = all[i];
 		if (all[i].times > 0)

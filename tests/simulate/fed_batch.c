@@ -144,7 +144,7 @@ static void lines_check(void)
 		if (r->outputs + r->errors != 1)
 			world_fail("the line %s is in the output %u times, in the errors %u times", r->marker,
 				r->outputs, r->errors);
-		if (r->outputs > 0 && r->refused > 0 && r->allowed + r->failed == 0)
+		if (r->outputs > 0 && r->hook.refused > 0 && r->hook.allowed + r->hook.failed == 0)
 			world_fail("the hook refused the line %s, and it is in the output", r->marker);
 	}
 }

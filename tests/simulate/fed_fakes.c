@@ -9,7 +9,7 @@
 #define USAGE_LIE      UINT64_C(1000000000000) /* Tokens; readers refuse the number */
 #define USAGE_BELIEVED UINT64_C(200000000)     /* Below their bound */
 
-bool fed_calm, fed_clear_hook;
+bool fed_calm;
 struct fed_api_book fed_book;
 struct token_key fed_keys[FED_KEYS], fed_foreign;
 unsigned fed_keys_from, fed_keys_n;
@@ -197,77 +197,6 @@ static bool api_serve(struct fake_talk *t, const struct fake_question *q, void *
 		: api_lie(t, r, way);
 }
 
-/* ---- the hook ---- */
-
-enum hook_way {
-	HOOK_ALLOW,
-	HOOK_EMPTY,
-	HOOK_REFUSE,
-	HOOK_403,
-	HOOK_SLOW,
-	HOOK_GARBAGE,
-	HOOK_500,
-	HOOK_CUT,
-	HOOK_HALF,
-	HOOK_YES,
-	HOOK_WAYS
-};
-
-static bool hook_answer(struct fake_talk *t, enum hook_way way)
-{
-	static const char half[] = "HTTP/1.1 200 OK\r\nContent-Length: 15\r\n\r\n{\"allow\":";
-	switch (way) {
-	case HOOK_ALLOW:
-		return json_reply(t, 200, "{\"allow\":true}");
-	case HOOK_EMPTY:
-		return fake_reply(t, 200, "application/json", (struct cgn_str){0});
-	case HOOK_REFUSE:
-		return json_reply(t, 200,
-			"{\"allow\":false,\"message\":\"not this\",\"code\":\"no_such_thing\"}");
-	case HOOK_403:
-		return fake_reply(t, 403, "text/plain", CGN_STR("go away"));
-	case HOOK_GARBAGE:
-		return fake_reply(t, 200, "application/json", CGN_STR("\x01<allow>"));
-	case HOOK_500:
-		return json_reply(t, 500, "{\"allow\":true}");
-	case HOOK_HALF:
-		(void)fake_send(t, half, sizeof half - 1);
-		return false;
-	case HOOK_YES:
-		return json_reply(t, 200, "{\"allow\":\"yes\"}");
-	case HOOK_SLOW:
-		world_sleep(3 * WORLD_SEC + world_draw(20 * WORLD_SEC));
-		return json_reply(t, 200, "{\"allow\":true}");
-	case HOOK_CUT:
-	case HOOK_WAYS:
-		break;
-	}
-	return false;
-}
-
-static bool hook_serve(struct fake_talk *t, const struct fake_question *q, void *user)
-{
-	(void)user;
-	bool after = memmem(q->body.p, q->body.n, "\"hook\":\"after\"", 14) != NULL;
-	struct fed_request *r = fed_request_in(q->body);
-	enum hook_way way = fed_calm || world_draw(3) > 0 ? HOOK_ALLOW : (enum hook_way)world_draw(HOOK_WAYS);
-	bool allows = way == HOOK_ALLOW || way == HOOK_EMPTY, refuses = way == HOOK_REFUSE || way == HOOK_403;
-	world_tell("hook: %s %s, way %d", after ? "after" : "before", r != NULL ? r->marker : "-", (int)way);
-	if (r == NULL && !after)
-		world_fail("the hook before is asked about an unknown request: %.*s", (int)q->body.n,
-			q->body.p);
-	if (r != NULL && !after && allows)
-		r->allowed++;
-	else if (r != NULL && !after && refuses)
-		r->refused++;
-	else if (r != NULL && !after)
-		r->failed++;
-	if (r != NULL && after)
-		r->after_allowed += allows, r->after_refused += refuses;
-	world_sleep(world_draw(20 * WORLD_MS));
-	return hook_answer(t, way);
-}
-
 /* ---- the identity provider ---- */
 
 static bool idp_keys(struct fake_talk *t)
@@ -328,11 +257,6 @@ struct fake fed_api = {.name = "api",
 		    .cert = "/pki/api.pem",
 		    .key = "/pki/api.key",
 		    .serve = api_serve},
-	    fed_hook = {.name = "hook",
-		    .port = 8600,
-		    .cert = "/pki/hook.pem",
-		    .key = "/pki/hook.key",
-		    .serve = hook_serve},
 	    fed_idp = {.name = "idp",
 		    .port = 8700,
 		    .cert = "/pki/idp.pem",

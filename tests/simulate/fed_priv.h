@@ -4,6 +4,7 @@
 #include "ask.h"
 #include "certs.h"
 #include "fake.h"
+#include "hook.h"
 #include "token.h"
 
 /* ---- requests ---- */
@@ -20,10 +21,9 @@ struct fed_request {
 	struct told_text text;
 	struct cgn_buf expected; /* The text that an engine gives */
 	bool answered, in_batch;
-	unsigned outputs, errors;          /* Lines of the batch's files that name it */
-	bool at_engine, at_api;            /* The prompt was sent there */
-	unsigned allowed, refused, failed; /* Answers of the hook before */
-	unsigned after_allowed, after_refused;
+	unsigned outputs, errors; /* Lines of the batch's files that name it */
+	bool at_engine, at_api;   /* The prompt was sent there */
+	struct hook_book hook;
 	unsigned lies; /* The hosted API lied to it */
 	int api_way;
 };
@@ -35,9 +35,8 @@ extern unsigned fed_n;
 struct fed_request *fed_request_in(struct cgn_str text);
 
 /* ---- fakes ---- */
-extern struct fake fed_api, fed_hook, fed_idp;
+extern struct fake fed_api, fed_idp;
 extern bool fed_calm; /* The fakes make no more mistakes */
-extern bool fed_clear_hook;
 extern struct fed_api_book {
 	unsigned answers;
 	uint64_t most; /* Millionths of the currency that may have been spent: each question at its dearest */

@@ -270,11 +270,20 @@ static void side_start(struct side *s)
 	}
 }
 
+static struct hook_book *book_find(struct cgn_str question)
+{
+	struct fed_request *r = fed_request_in(question);
+	return r != NULL ? &r->hook : NULL;
+}
+
 static void fakes_start(void)
 {
+	hook_find = book_find;
+	hook_fake.cert = "/pki/hook.pem";
+	hook_fake.key = "/pki/hook.key";
 	fed_idp.user = (void *)(uintptr_t)ISSUER;
 	fake_procs[0] = plan.api ? fake_start(apis, &fed_api) : NULL;
-	fake_procs[1] = plan.before || plan.after ? fake_start(hooks, &fed_hook) : NULL;
+	fake_procs[1] = plan.before || plan.after ? fake_start(hooks, &hook_fake) : NULL;
 	fake_procs[2] = plan.oidc ? fake_start(idps, &fed_idp) : NULL;
 	if (!plan.oidc)
 		return;
@@ -393,9 +402,10 @@ static _Noreturn void request_broken(const struct fed_request *r, const char *wh
 	world_fail(
 		"%s: %s (status %d%s%s, error %s, node %s, peer %s, hook %u/%u/%u, who %d, api way %d)\ngot:      %.*s\nexpected: %.*s\nbody: %.*s",
 		r->marker, what, r->told.status, r->told.whole ? " whole" : "", r->text.done ? " done" : "",
-		r->text.code, r->told.node, r->told.peer, r->allowed, r->refused, r->failed, (int)r->who,
-		r->api_way, (int)r->text.text.n, r->text.text.n > 0 ? r->text.text.p : "", (int)r->expected.n,
-		r->expected.n > 0 ? r->expected.p : "", (int)(r->told.body.n < 3000 ? r->told.body.n : 3000),
+		r->text.code, r->told.node, r->told.peer, r->hook.allowed, r->hook.refused, r->hook.failed,
+		(int)r->who, r->api_way, (int)r->text.text.n, r->text.text.n > 0 ? r->text.text.p : "",
+		(int)r->expected.n, r->expected.n > 0 ? r->expected.p : "",
+		(int)(r->told.body.n < 3000 ? r->told.body.n : 3000),
 		r->told.body.n > 0 ? r->told.body.p : "");
 }
 
@@ -413,10 +423,11 @@ static void hook_check(const struct fed_request *r)
 {
 	if (!plan.before || r->to_b)
 		return;
-	bool passes = r->allowed > 0 || (plan.allow && (r->failed > 0 || r->refused == 0 || plan.disturbed));
+	bool passes = r->hook.allowed > 0 ||
+		(plan.allow && (r->hook.failed > 0 || r->hook.refused == 0 || plan.disturbed));
 	if (!passes && was_reached(r))
 		request_broken(r, "a request that the hook did not allow reached an engine");
-	if (!passes && r->refused > 0 && r->allowed + r->failed == 0 && r->told.status != 0 &&
+	if (!passes && r->hook.refused > 0 && r->hook.allowed + r->hook.failed == 0 && r->told.status != 0 &&
 		r->told.status != 403 && r->told.status != 401 && r->told.status != 503)
 		request_broken(r, "a request that the hook refused has another answer");
 }
@@ -425,9 +436,9 @@ static void hook_after_check(const struct fed_request *r)
 {
 	if (!plan.after || r->to_b || r->in_batch || !is_served(r))
 		return;
-	if (r->after_refused > 0 && !(plan.allow && plan.disturbed))
+	if (r->hook.after_refused > 0 && !(plan.allow && plan.disturbed))
 		request_broken(r, "the hook after refused an answer that its client has");
-	if (r->after_allowed == 0 && !plan.allow)
+	if (r->hook.after_allowed == 0 && !plan.allow)
 		request_broken(r, "a client has an answer that the hook after did not allow");
 }
 
@@ -867,7 +878,7 @@ static void storm_run(void)
 static void faults_heal(void)
 {
 	bool starts = plan.peerless;
-	fed_calm = true;
+	fed_calm = hook_calm = true;
 	plan.peerless = false;
 	world_tell("the faults are over");
 	for (size_t k = 0; k < 2; k++) {

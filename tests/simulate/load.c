@@ -69,10 +69,30 @@ static void judge_choice(struct request *r, const struct said_choice *c, const s
 	part_right(r, "list of log-probabilities", &c->logprobs, &right->logprobs);
 }
 
+/* The request was answered with all of its answer. */
+static void judge_hook(const struct request *r)
+{
+	const struct hook_book *h = request_hook(r);
+	if ((PLAN(hook) & 1) && !PLAN(hook_allow) && h->allowed == 0)
+		world_fail("an answer that the hook before did not allow: request %u, asked %u times", r->id,
+			h->refused + h->failed);
+	if ((PLAN(hook) & 2) && !PLAN(hook_allow) && h->after_allowed == 0)
+		world_fail("an answer that the hook after did not allow: request %u, asked %u times", r->id,
+			h->after_refused + h->after_failed);
+	/* A hook's word that comes too late does not count. */
+	if (cluster.last_harm == 0 &&
+		((h->refused > 0 && h->allowed + h->failed == 0) || h->after_refused > 0))
+		world_fail("an answer that the hook refused: request %u", r->id);
+}
+
 static void judge_whole(struct request *r, const struct said *s, const struct http_got *got)
 {
 	for (size_t i = 0; i < SAID_CHOICES; i++)
 		judge_choice(r, &s->choice[i], &r->right.choice[i]);
+	if (!cgn_str_eq(cgn_buf_view(&s->model), cgn_str_of(r->model)))
+		world_fail("a wrong model: request %u for %s got %.*s", r->id, r->model, (int)s->model.n,
+			s->model.p);
+	judge_hook(r);
 	if (tells_usage(r) &&
 		(s->completion_tokens != r->right.completion_tokens ||
 			s->prompt_tokens != r->right.prompt_tokens))
@@ -85,11 +105,13 @@ static void judge_whole(struct request *r, const struct said *s, const struct ht
 		world_fail("another document: request %u got %.*s, right is %.*s", r->id, (int)got->body.n,
 			got->body.p, (int)r->right_got.body.n, r->right_got.body.p);
 	cluster.answered++;
-	r->sure = true;
+	r->sure = PLAN(cascade) == 0; /* A smaller model's tokens are charged too */
 	if (r->tenant != NULL) {
 		r->tenant->answered++;
 		r->tenant->prompt_tokens += r->right.prompt_tokens;
 		r->tenant->completion_tokens += r->right.completion_tokens;
+		uint64_t tokens = r->right.prompt_tokens + r->right.completion_tokens;
+		r->tenant->most_tokens = tokens > r->tenant->most_tokens ? tokens : r->tenant->most_tokens;
 	}
 }
 
@@ -97,6 +119,11 @@ static void judge_whole(struct request *r, const struct said *s, const struct ht
 static void judge_route(struct request *r, const struct http_got *got, uint64_t began)
 {
 	const struct route *t = r->route;
+	/* An engine's error is the answer where no other engine is left. */
+	if (is_troubled(began) && memmem(got->body.p, got->body.n, "\"error\"", 7) != NULL) {
+		cluster.broken++;
+		return;
+	}
 	if (t->has == NULL && !said_same(cgn_buf_view(&got->body), cgn_buf_view(&r->right_got.body)))
 		world_fail("another document: request %u, %s, got %.*s, right is %.*s", r->id, t->path,
 			(int)got->body.n, got->body.p, (int)r->right_got.body.n, r->right_got.body.p);
@@ -105,6 +132,13 @@ static void judge_route(struct request *r, const struct http_got *got, uint64_t 
 		world_fail("an answer that lacks something: request %u, %s, got %.*s", r->id, t->path,
 			(int)got->body.n, got->body.p);
 	cluster.answered++;
+}
+
+/* May a request end with an error because of the hook? */
+static bool is_hooked(const struct request *r)
+{
+	const struct hook_book *h = request_hook(r);
+	return h->refused + h->after_refused > 0 || (!PLAN(hook_allow) && h->failed + h->after_failed > 0);
 }
 
 /* Ollama's API has no word for a call that was cut: the answer ends with an error. */
@@ -127,6 +161,9 @@ static void part_begins(const struct request *r, const struct said_choice *c, co
 static void judge_answer(struct request *r, const struct http_got *got, uint64_t began)
 {
 	struct said s;
+	struct cgn_str step = http_header(got, "x-cgn-cascade-step");
+	if (cgn_str_starts(step, "1/2"))
+		request_take_small(r);
 	if (r->must != 0)
 		world_fail("a wrong request is answered: request %u, which is %d", r->id, r->must);
 	if (r->route != NULL) {
@@ -143,7 +180,7 @@ static void judge_answer(struct request *r, const struct http_got *got, uint64_t
 		world_fail("an answer that is not of its API: request %u, %s", r->id, s.odd);
 	if (s.error.n > 0) {
 		/* Behind early comments a request that found no room ends with an error. */
-		if (!is_troubled(began) && PLAN(concurrent) == 0 && !is_cut_call(r))
+		if (!is_troubled(began) && PLAN(concurrent) == 0 && !is_cut_call(r) && !is_hooked(r))
 			world_fail("an error without a fault: request %u got %.*s", r->id, (int)s.error.n,
 				s.error.p);
 		for (size_t i = 0; i < SAID_CHOICES; i++)
@@ -172,8 +209,28 @@ static bool is_known_refusal(struct request *r, int status)
 	/* Whether there is a model is known when all agents have announced themselves. */
 	if (status == 503 && r->must == 404 && world_now() < 12 * WORLD_SEC)
 		return true;
+	const struct hook_book *h = request_hook(r);
+	r->sure &= h->after_refused + h->after_failed == 0; /* The tokens are charged */
+	if (is_hooked(r) && (status == 403 || status == 503))
+		return true;
+	if (r->may_refuse && (status == 503 || status == 504))
+		return true;
+	if (PLAN(rate) > 0 && status == 429)
+		return true;
+	if (status == 413 && r->must != 0 && PLAN(max_body) > 0)
+		return true;
 	r->sure &= !is_cut_call(r);
 	return status == 502 && is_cut_call(r);
+}
+
+/* Is it the refusal of a budget? Ollama's API has no codes. */
+static bool tells_budget(const struct cgn_buf *error)
+{
+	static const char *const texts[] = {"insufficient_quota", "budget exhausted", "has a budget of"};
+	for (size_t i = 0; i < CGN_COUNT(texts); i++)
+		if (memmem(error->p, error->n, texts[i], strlen(texts[i])) != NULL)
+			return true;
+	return false;
 }
 
 static void judge_refusal(struct request *r, const struct http_got *got, uint64_t began)
@@ -184,8 +241,7 @@ static void judge_refusal(struct request *r, const struct http_got *got, uint64_
 	if (s.error.n == 0)
 		world_fail("a refusal without a reason: request %u got status %d and \"%.*s\"", r->id,
 			got->status, (int)got->body.n, got->body.p);
-	if (got->status == 429 && memmem(s.error.p, s.error.n, "budget exhausted", 16) != NULL &&
-		r->tenant != NULL) {
+	if (got->status == 429 && tells_budget(&s.error) && r->tenant != NULL) {
 		r->tenant->over_budget++;
 		cluster.refused++;
 		r->sure = true;
@@ -239,8 +295,6 @@ static void request_judge(struct request *r, const struct http_got *got, uint64_
 /* ---- clients ---- */
 
 static unsigned running;
-
-#define TOGETHER_MOST 4 /* Requests that are sent before an answer is read */
 
 /* Some clients leave early, or read slowly. */
 static void draw_manners(struct http_want *want)

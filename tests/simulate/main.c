@@ -74,7 +74,7 @@ void scenario_cluster(void *arg)
 	cluster_start();
 	faults_run();
 	load_run();
-	cluster.over = true;
+	cluster.over = hook_calm = true;
 	checks_at_rest();
 }
 

@@ -2,6 +2,7 @@
 #include "question.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <zlib.h>
@@ -135,12 +136,12 @@ static void put_limits(struct json_out *o, const struct request *r, enum api api
 
 /* Put the request in the words of |api|: for the client as it wants it, for the twin as a document. */
 static void put_body(struct cgn_buf *b, const struct request *r, enum api api, struct cgn_str prompt,
-	bool right)
+	const char *model, bool right)
 {
 	struct json_out o = json_out_to(b);
 	b->n = 0;
 	json_open(&o, '{');
-	json_key_z(&o, "model", "m");
+	json_key_z(&o, "model", model);
 	if (api == API_COMPLETIONS || api == API_GENERATE || (api == API_RESPONSES && !r->picture))
 		json_key_str(&o, api == API_RESPONSES ? "input" : "prompt", prompt);
 	else
@@ -278,6 +279,8 @@ static bool one_of(uint64_t many)
 
 static void draw_sending(struct request *r)
 {
+	if (r->must == 0 && PLAN(max_body) > 0 && r->body.n > PLAN(max_body) * 1024)
+		r->must = 413;
 	if (cluster.over || r->body.n == 0)
 		return; /* The last clients send plainly */
 	if (r->must == 0 && one_of(PLAN(coded)))
@@ -285,6 +288,51 @@ static void draw_sending(struct request *r)
 	r->old = one_of(PLAN(old_http));
 	r->chunks = !r->old && one_of(PLAN(pieces));
 	r->expects = !r->old && one_of(PLAN(expects));
+}
+
+/* ---- fields of the router ---- */
+
+static void put_fields(struct request *r)
+{
+	static const char *const fields[] = {"X-Cgn-Priority: high", "X-Cgn-Priority: 0",
+		"X-Cgn-Deadline-Ms: 60000", "X-Cgn-Session: s1", "X-Cgn-Session: s2", "X-Cgn-Resume: 0",
+		"X-Cgn-Resume: 1", "X-Cgn-Retry: off", "X-Cgn-Retry: unbegun", "X-Cgn-Cascade: off",
+		"X-Cgn-Cascade: only-small",
+		"traceparent: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"};
+	uint64_t how = world_draw(10);
+	if (how == 0) {
+		r->must = 400;
+		cgn_buf_putz(&r->headers,
+			world_chance(2) ? "X-Cgn-Priority: 17\r\n" : "X-Cgn-Deadline-Ms: soon\r\n");
+	} else if (how == 1) {
+		r->may_refuse = true;
+		cgn_buf_putz(&r->headers,
+			world_chance(2) ? "Prefer: if-available\r\n" : "X-Cgn-Deadline-Ms: 5\r\n");
+	} else {
+		cgn_buf_fmt(&r->headers, "%s\r\n", fields[world_draw(CGN_COUNT(fields))]);
+	}
+}
+
+/* ---- the hook ---- */
+
+#define BOOKS 64 /* More than a run has requests; the last one is that of the last clients */
+static struct hook_book books[BOOKS];
+
+static struct hook_book *book_of(uint64_t id)
+{
+	return &books[id < BOOKS ? id : BOOKS - 1];
+}
+
+struct hook_book *request_book(struct cgn_str question)
+{
+	static const char mark[] = "\"id\":\"try-";
+	const char *at = memmem(question.p, question.n, mark, sizeof mark - 1);
+	return at != NULL ? book_of(strtoull(at + sizeof mark - 1, NULL, 10)) : NULL;
+}
+
+const struct hook_book *request_hook(const struct request *r)
+{
+	return book_of(r->id);
 }
 
 /* ---- a request ---- */
@@ -320,8 +368,8 @@ void request_describe(const struct request *r, char *out, size_t cap)
 	} words[] = {{r->stream, ", streamed"}, {r->tool, ", a tool"}, {r->picture, ", a picture"},
 		{r->n > 1, ", several"}, {r->logprobs, ", log-probabilities"},
 		{r->stop[0] != '\0', ", a stop"}, {r->old, ", HTTP/1.0"}, {r->chunks, ", in chunks"},
-		{r->expects, ", waits for 100"}, {r->must != 0, ", must be refused"},
-		{r->tenant == cluster.tenant, ", tenant-0"}};
+		{r->expects, ", waits for 100"}, {r->model[0] != 'm', ", another model"},
+		{r->must != 0, ", must be refused"}, {r->tenant == cluster.tenant, ", tenant-0"}};
 	size_t n = (size_t)snprintf(out, cap, "%s", r->route != NULL ? r->route->path : paths[r->api]);
 	for (size_t i = 0; i < CGN_COUNT(words); i++)
 		if (words[i].is && n < cap)
@@ -364,6 +412,8 @@ static void draw_api(struct request *r)
 	r->usage = r->stream && PLAN(usage) != 0 && r->api <= API_CHAT;
 	r->max = 1 + (unsigned)world_draw(PLAN(max_tokens));
 	r->n = 1;
+	static const char *const names[] = {"m", "m", "nick", "s"};
+	r->model = PLAN(models) ? names[world_draw(CGN_COUNT(names))] : "m";
 }
 
 static void draw_members(struct request *r)
@@ -379,10 +429,34 @@ static void draw_members(struct request *r)
 	r->logprobs = r->api <= API_CHAT && !r->tool && one_of(PLAN(logprobs));
 }
 
+static void request_swap(struct request *r)
+{
+	struct said right = r->right;
+	struct http_got got = r->right_got;
+	r->right = r->small;
+	r->right_got = r->small_got;
+	r->small = right;
+	r->small_got = got;
+}
+
+void request_take_small(struct request *r)
+{
+	if (r->small_got.status != 0)
+		request_swap(r);
+}
+
+/* Put the request, and learn the right answer. */
 static void put_bodies(struct request *r, struct cgn_str prompt)
 {
-	put_body(&r->body, r, r->api, prompt, false);
-	put_body(&r->right_body, r, r->api >= API_OLLAMA ? API_CHAT : r->api, prompt, true);
+	enum api right = r->api >= API_OLLAMA ? API_CHAT : r->api;
+	put_body(&r->body, r, r->api, prompt, r->model, false);
+	if (PLAN(cascade) && strcmp(r->model, "s") != 0) {
+		put_body(&r->right_body, r, right, prompt, "s", true);
+		request_learn(r);
+		request_swap(r);
+	}
+	put_body(&r->right_body, r, right, prompt, strcmp(r->model, "s") == 0 ? "s" : "m", true);
+	request_learn(r);
 }
 
 /* The question itself is drawn from the seed and its number alone, so that a load can be repeated. */
@@ -391,14 +465,18 @@ void request_draw(struct request *r, unsigned id)
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf prompt = {0};
 	uint64_t others = world_stream(mix_seeded(plan.seed) ^ mix_seeded(id));
 	*r = (struct request){.id = id};
+	*book_of(id) = (struct hook_book){0};
 	draw_api(r);
 	r->tenant = cluster.n_tenants > 0 ? &cluster.tenant[world_draw(cluster.n_tenants)] : NULL;
 	if (r->tenant != NULL)
 		cgn_buf_putz(&r->headers, r->tenant->header);
+	cgn_buf_fmt(&r->headers, "X-Request-Id: try-%u\r\n", id);
 	put_prompt(&prompt);
 	bool elsewhere = !cluster.over && one_of(PLAN(routes));
 	if (!elsewhere)
 		draw_members(r);
+	if (!elsewhere && !cluster.over && one_of(PLAN(fields)))
+		put_fields(r);
 	(void)world_stream(others);
 	if (elsewhere) {
 		put_route(r, cgn_buf_view(&prompt));
@@ -410,11 +488,9 @@ void request_draw(struct request *r, unsigned id)
 		if (r->tool)
 			cgn_buf_putz(&prompt, TOOL);
 		put_bodies(r, cgn_buf_view(&prompt));
-		request_learn(r);
 		if (!cluster.over && !r->tool && !r->logprobs && r->api != API_RESPONSES &&
 			one_of(PLAN(stops)) && draw_stop(r)) {
 			put_bodies(r, cgn_buf_view(&prompt));
-			request_learn(r);
 		}
 	}
 	draw_sending(r);
@@ -423,8 +499,11 @@ void request_draw(struct request *r, unsigned id)
 
 void request_fini(struct request *r)
 {
+	request_swap(r);
 	said_fini(&r->right);
 	http_got_fini(&r->right_got);
+	said_fini(&r->small);
+	http_got_fini(&r->small_got);
 	cgn_buf_fini(&r->body);
 	cgn_buf_fini(&r->right_body);
 	cgn_buf_fini(&r->headers);

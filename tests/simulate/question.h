@@ -21,6 +21,7 @@ struct request {
 	const struct route *route; /* NULL: text is asked for */
 	bool stream, usage, logprobs, picture, tool, forced;
 	unsigned n, max;           /* Answers, and tokens of each */
+	const char *model;         /* As the client names it */
 	char stop[32];             /* Where it ends; empty: nowhere */
 	struct tenant *tenant;     /* NULL: no key */
 	bool sure;                 /* The outcome says whether the request counts */
@@ -32,10 +33,17 @@ struct request {
 	int must;                  /* Status with which the router must refuse it; 0: none */
 	struct said right;
 	struct http_got right_got;
+	struct said small; /* The answer of the smaller model, if that may answer */
+	struct http_got small_got;
+	bool may_refuse; /* The router may say that it does not answer in time */
 };
 /* Draw the request |id| and learn its right answer from the twin; free it with request_fini. */
 void request_draw(struct request *r, unsigned id);
 void request_fini(struct request *r);
+/* The answer is the smaller model's: that is the right one. */
+void request_take_small(struct request *r);
+/* How the hook answered about the request. */
+const struct hook_book *request_hook(const struct request *r);
 /* Write the route and the unusual members of a request, for the story. */
 void request_describe(const struct request *r, char *out, size_t cap);
 /* Return the question as the client asks |p| on |port|: the twin, or the router. */

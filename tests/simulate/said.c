@@ -17,6 +17,7 @@ void said_fini(struct said *s)
 	}
 	cgn_buf_fini(&s->error);
 	cgn_buf_fini(&s->id);
+	cgn_buf_fini(&s->model);
 }
 
 static bool take_string(struct json_val object, const char *key, struct cgn_buf *out)
@@ -208,6 +209,23 @@ static void take_others(struct json_val doc, struct said *s)
 
 /* ---- documents and streams ---- */
 
+/* All that names a model names the same one. */
+static void take_model(struct json_val doc, struct said *s)
+{
+	static const char *const inner[] = {"message", "response"};
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf name = {0};
+	struct json_val v;
+	for (size_t i = 0; i < CGN_COUNT(inner); i++)
+		if (json_get(doc, inner[i], &v) && v.type == JSON_OBJECT)
+			take_model(v, s);
+	if (!take_string(doc, "model", &name))
+		return;
+	if (s->model.n == 0)
+		cgn_buf_str(&s->model, cgn_buf_view(&name));
+	else if (!cgn_str_eq(cgn_buf_view(&s->model), cgn_buf_view(&name)))
+		s->odd = "an event of another model";
+}
+
 /* The events of a stream have one id, and numbers without a gap. */
 static void take_order(struct json_val doc, struct said *s)
 {
@@ -234,6 +252,7 @@ static void take_document(struct cgn_str text, struct said *s)
 		return;
 	}
 	take_order(doc, s);
+	take_model(doc, s);
 	if (json_get(doc, "error", &v) && v.type != JSON_NULL)
 		cgn_buf_str(&s->error, v.raw);
 	take_others(doc, s);
@@ -290,7 +309,7 @@ void said_read(const struct http_got *got, struct said *s)
 
 static bool differs_always(struct cgn_str key)
 {
-	static const char *const keys[] = {"id", "created", "created_at", "request_id", "call_id",
+	static const char *const keys[] = {"id", "created", "created_at", "request_id", "call_id", "model",
 		"cached_tokens", "input_tokens", "cache_read_input_tokens", "prompt_tokens_details",
 		"kv_transfer_params", "system_fingerprint", "total_duration", "prompt_eval_duration",
 		"eval_duration", "load_duration"};

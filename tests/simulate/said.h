@@ -11,7 +11,7 @@ struct said_choice {
 };
 struct said {
 	struct said_choice choice[SAID_CHOICES];
-	struct cgn_buf error, id;
+	struct cgn_buf error, id, model;
 	uint64_t prompt_tokens, completion_tokens, number;
 	unsigned events;
 	bool done;       /* The end that its API has */

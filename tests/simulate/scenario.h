@@ -2,11 +2,14 @@
 /* scenario: a cluster by the plan, its clients, its faults, and what must hold. */
 #pragma once
 #include "../world/world.h"
+#include "hook.h"
 #include "http.h"
 #include "plan.h"
 
-#define NODES_MOST   4
-#define TENANTS_MOST 2
+#define NODES_MOST    4
+#define TENANTS_MOST  2
+#define RATE_BURST    4
+#define TOGETHER_MOST 4 /* Requests that a client sends before it reads an answer */
 
 /* A program that is started again when it ends. */
 struct part {
@@ -32,10 +35,11 @@ struct tenant {
 	uint64_t sent, answered, unsure; /* |unsure|: those of which it is not known whether they count */
 	uint64_t prompt_tokens, completion_tokens; /* Sums over the requests that were answered */
 	uint64_t over_budget;                      /* Refused as such */
+	uint64_t most_tokens;                      /* The largest request's */
 };
 struct cluster {
-	struct world_host *gate, *twin_host;
-	struct part router, twin;
+	struct world_host *gate, *twin_host, *hook_host;
+	struct part router, twin, hook;
 	struct node node[NODES_MOST];
 	size_t n_nodes;
 	struct tenant tenant[TENANTS_MOST];
@@ -60,6 +64,9 @@ int proxy_main(int argc, char **argv);
 /* ---- load.c ---- */
 void load_run(void); /* All clients, to their end */
 void load_one(void); /* Send another request and judge it as the others */
+
+/* ---- question.c ---- */
+struct hook_book *request_book(struct cgn_str question);
 
 /* ---- faults.c ---- */
 void faults_run(void); /* In the background */

@@ -30,7 +30,7 @@ static void error_tell(struct gw_req *r, struct gw_refusal how, struct cgn_str b
 		how.code = member_of(r, error, "code", how.code);
 	}
 	bool found = text.n > 0 && !text.bad;
-	gw_refusal_event(r, &how, found ? cgn_buf_z(&text) : otherwise, &event);
+	gw_refusal_event(r, &how, found ? cgn_buf_z(&text) : otherwise, NULL, &event);
 	if (event.bad) {
 		http_exchange_abort(r->client.x, CGN_NO_MEMORY);
 		return;

@@ -423,7 +423,7 @@ static void error_event_send(struct gw_req *r, const char *message)
 {
 	static const struct gw_refusal died = {502, "server_error", "engine_failed"};
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf b = {0};
-	gw_refusal_event(r, &died, message, &b);
+	gw_refusal_event(r, &died, message, NULL, &b);
 	if (b.bad) {
 		http_exchange_abort(r->client.x, CGN_NO_MEMORY);
 		return;

@@ -310,7 +310,7 @@ static void refusal_append(struct gw_req *r)
 	while (h->sent < h->allowed)
 		piece_out(r);
 	if (form == HOOK_EVENTS)
-		gw_refusal_event(r, &h->refusal, h->message, &b);
+		gw_refusal_event(r, &h->refusal, h->message, &(struct cgn_str){h->bytes.p, h->allowed}, &b);
 	else {
 		apierror_put(&b,
 			&(struct apierror){h->message, h->refusal.type, .code = h->refusal.code,

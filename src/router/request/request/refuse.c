@@ -3,6 +3,7 @@
 #include <stdarg.h>
 
 #include "base/apierror/apierror.h"
+#include "base/sse/sse.h"
 #include "router/request/request/request.h"
 
 enum gw_step gw_refuse(struct gw_req *r, const struct gw_refusal *how, const char *fmt, ...)
@@ -55,17 +56,24 @@ static uint64_t started_unix(const struct gw_req *r)
 	return cgn_since(cgn_clock_wall_ms(), age / CGN_MSEC) / 1000;
 }
 
+/* Return the whole events at the end of what came: of a broken one the client has nothing. */
+static struct cgn_str tail_shown(const struct gw_req *r)
+{
+	struct cgn_str tail = usage_tail_view(&r->answer.tail);
+	return (struct cgn_str){tail.p, sse_border(tail, 0)};
+}
+
 void gw_refusal_event(struct gw_req *r, const struct gw_refusal *how, const char *message,
-	struct cgn_buf *out)
+	const struct cgn_str *shown, struct cgn_buf *out)
 {
 	const struct apierror e = {message, how->type, .code = how->code, .status = how->status,
 		.shape = apierror_shape_of(r->client.path), .request_id = r->client.id};
 	struct apierror_response of = {.id = r->answer.response_id,
 		.model = r->prompt.asked,
 		.created = started_unix(r),
-		.sequence = r->answer.events};
+		.sequence = shown != NULL ? 0 : r->answer.events};
 	uint64_t last = 0;
-	if (apierror_sequence_find(usage_tail_view(&r->answer.tail), &last))
+	if (apierror_sequence_find(shown != NULL ? *shown : tail_shown(r), &last))
 		of.sequence = last + 1;
 	apierror_event_put(out, &e, cgn_str_starts(r->client.path, "/v1/responses") ? &of : NULL);
 }

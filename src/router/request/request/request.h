@@ -143,6 +143,8 @@ enum gw_step gw_refuse_no_memory(struct gw_req *r, const char *reason);
 /* Refuse a body that is larger than router.max_body (CGN_TOO_LARGE), or that has no room in router.max_inflight_body
  * (any other code). */
 enum gw_step gw_refuse_body(struct gw_req *r, enum cgn_code code);
-/* Append the event that tells the client of the error |how| at the end of a stream, in the shape of its API. */
+/* Append the event that tells the client of the error |how| at the end of a stream, in the shape of its API. |shown|: what the
+ * client has of the stream; NULL: all whole
+ * events that came. */
 void gw_refusal_event(struct gw_req *r, const struct gw_refusal *how, const char *message,
-	struct cgn_buf *out);
+	const struct cgn_str *shown, struct cgn_buf *out);

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compare a replay with real programs. One workload is replayed in virtual time and sent to real programs: for each policy a
 router, N agents and N cgn-sim that publish KV events, driven by cgn-ctl bench chat --trace. JSON to --out and stdout: both
-sides, and whether they rank the policies alike, by prompt tokens found in cache and by the median time to first token.
+sides, and whether they rank the policies alike, by prompt tokens found in cache and by the median time to first token. What router,
+agent and sockets add to a first token is found by cgn-ctl bench fit in the first policy's access log, and added to all replays.
 
 The engines' virtual time runs 1/--time-scale times as fast as the clock, and so do requests (--speed is computed from it). Times
 of the live side include what real programs add on this machine; they are divided by the time scale, so that both sides are in
@@ -29,10 +30,10 @@ def ctl(build, *args):
     return r.stdout
 
 
-def live(tools, args, trace, policy, kv_blocks):
-    """Return the results of bench chat for this policy."""
+def live(tools, args, trace, policy, kv_blocks, log):
+    """Return the results of bench chat for this policy. The router's access log is left in |log|."""
     with tempfile.TemporaryDirectory() as folder, tools.Cluster(folder) as c:
-        c.router({"router": {"policy": policy}})
+        c.router({"router": {"policy": policy, "access_log": str(log)}})
         for i in range(args.nodes):
             events, replay = (f"tcp://127.0.0.1:{tools.free_port()}" for _ in range(2))
             c.node(f"n{i}", "--time-scale", str(args.time_scale), "--kv-blocks", str(kv_blocks), "--max-model-len", "65536", "--kv-events", events,
@@ -64,17 +65,24 @@ def main():
     ap.add_argument("--seed", type=int, default=1)
     ap.add_argument("--nodes", type=int, default=4)
     ap.add_argument("--blocks", type=int, default=1000, help="blocks of 64 tokens on each node")
-    ap.add_argument("--time-scale", type=float, default=0.5)
+    ap.add_argument("--time-scale", type=float, default=1)
     args = ap.parse_args()
     args.build = args.build.resolve()
     os.environ["CGN_BUILD"] = str(args.build)
     import cluster
     with tempfile.TemporaryDirectory() as folder:
-        trace = pathlib.Path(folder) / "trace.jsonl"
+        trace, log = pathlib.Path(folder) / "trace.jsonl", pathlib.Path(folder) / "access.log"
         ctl(args.build, "bench", "workload", args.workload, "--requests", args.requests, "--rate", args.rate, "--seed", args.seed, "--out", trace)
-        played = json.loads(ctl(args.build, "bench", "replay", trace, "--nodes", args.nodes, "--blocks", args.blocks, "--policy", args.policies, "-o", "json"))
-        kv_blocks = args.blocks * played["block_tokens"] // SIM_BLOCK
-        sent = {p: live(cluster, args, trace, p, kv_blocks) for p in args.policies.split(",")}
+        replay = ("bench", "replay", trace, "--nodes", args.nodes, "--blocks", args.blocks, "--policy", args.policies, "-o", "json")
+        kv_blocks = args.blocks * json.loads(ctl(args.build, *replay))["block_tokens"] // SIM_BLOCK
+        sent, delays = {}, {}
+        for p in args.policies.split(","):
+            log.unlink(missing_ok=True)
+            sent[p] = live(cluster, args, trace, p, kv_blocks, log)
+            terms = {t["term"]: t["ns"] for t in json.loads(ctl(args.build, "bench", "fit", log, "-o", "json"))["results"]}
+            delays[p] = round(terms["delay"] / 1e6 / args.time_scale, 2)
+        # The first policy's run tells what the programs add; the others are predicted with it.
+        played = json.loads(ctl(args.build, *replay, "--delay-ms", delays[args.policies.split(",")[0]]))
     replayed = {r["policy"]: row(r, 1) for r in played["results"]}
     lived = {p: {**row(r, args.time_scale), "failed": r["failed"], "answered": r["answered"]} for p, r in sent.items()}
     orders = {}
@@ -83,7 +91,7 @@ def main():
         orders[name]["same"] = orders[name]["replay"] == orders[name]["live"]
     report = {"bench": "live_ranking", "date": datetime.date.today().isoformat(), "cores": os.cpu_count(), "kernel": platform.release(),
               "workload": args.workload, "requests": args.requests, "rate": args.rate, "nodes": args.nodes, "blocks": args.blocks,
-              "time_scale": args.time_scale, "replay": replayed, "live": lived, "ranking": orders, "load_average": os.getloadavg()[0]}
+              "time_scale": args.time_scale, "delay_ms": delays, "replay": replayed, "live": lived, "ranking": orders, "load_average": os.getloadavg()[0]}
     text = json.dumps(report, indent=1) + "\n"
     if args.out:
         args.out.write_text(text)

@@ -195,7 +195,43 @@ static void odd_values_keep_intervals_sound(void **state)
 	quote_book_free(&b);
 }
 
-static void many_models_and_holders_take_a_bounded_place(void **state)
+static struct quote_range answer_of(struct quote_book *b, struct quote_key key)
+{
+	struct quote q;
+	struct quote_guess g = guess_of(100, 20, key.limited ? 64 : 0);
+	quote_make(b, &key, &g, COVERAGE, &q);
+	return q.answer;
+}
+
+/* The narrowest group with some answers tells the length: session, family of prompts, holder, model. */
+static void lengths_come_from_the_narrowest_group(void **state)
+{
+	(void)state;
+	struct quote_book *b = book_open();
+	const struct quote_key session = {.model = 7, .holder = 9, .family = 3, .session = 5},
+			       family = {.model = 7, .holder = 9, .family = 4},
+			       limited = {.model = 7, .holder = 9, .limited = true};
+	for (unsigned i = 0; i < 30; i++) {
+		quote_answer_learn(b, &session, 10);
+		quote_answer_learn(b, &family, 1000);
+		quote_answer_learn(b, &limited, 64);
+	}
+	assert_true(answer_of(b, session).high <= 10);
+	assert_true(answer_of(b, family).low >= 1000);
+	/* A new session of a known family, and a new family. */
+	assert_true(
+		answer_of(b, (struct quote_key){.model = 7, .holder = 9, .family = 4, .session = 6}).low >=
+		1000);
+	struct quote_range any = answer_of(b, (struct quote_key){.model = 7, .holder = 9, .family = 8});
+	assert_true(any.low <= 10 && any.high >= 1000);
+	/* Answers with a limit say nothing about others, and another holder's prompts are not looked at. */
+	assert_true(answer_of(b, limited).low >= 64);
+	any = answer_of(b, (struct quote_key){.model = 7, .holder = 8, .family = 4});
+	assert_true(any.low <= 10 && any.high >= 1000);
+	quote_book_free(&b);
+}
+
+static void many_models_and_groups_take_a_bounded_place(void **state)
 {
 	(void)state;
 	struct quote_book *b = book_open();
@@ -208,7 +244,7 @@ static void many_models_and_holders_take_a_bounded_place(void **state)
 		first_play(b, &key, 2, 1, &random, &t);
 		first_play(b, &one_key, 1, 1, &random, &t); /* Used all the time, so that it stays. */
 	}
-	for (uint64_t i = 1; i <= 3 * QUOTE_HOLDERS; i++)
+	for (uint64_t i = 1; i <= 3 * QUOTE_GROUPS; i++)
 		quote_answer_learn(b, &(struct quote_key){.model = 7, .holder = i}, 100);
 	quote_make(b, &one_key, &g, COVERAGE, &q);
 	assert_int_equal(q.samples[QUOTE_TTFT], QUOTE_WINDOW);
@@ -227,7 +263,8 @@ int main(void)
 		cmocka_unit_test(lengths_of_answers_are_learned_by_holder),
 		cmocka_unit_test(places_and_forms_learn_apart),
 		cmocka_unit_test(odd_values_keep_intervals_sound),
-		cmocka_unit_test(many_models_and_holders_take_a_bounded_place),
+		cmocka_unit_test(lengths_come_from_the_narrowest_group),
+		cmocka_unit_test(many_models_and_groups_take_a_bounded_place),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -54,6 +54,18 @@ static void put_pools(const struct bench *b, const struct play_case *c, struct j
 	json_key_f64(o, "answer_tokens_per_s", tokens_per_s(r));
 }
 
+static void put_classes(const struct replay_quotes *q, struct json_out *o)
+{
+	json_key_open(o, "by_tenant", '[');
+	for (uint32_t i = 0; i < q->n_classes; i++) {
+		json_open(o, '{');
+		json_key_u64(o, "quotes", q->classes[i].all);
+		json_key_f64(o, "covered", (double)q->classes[i].inside / (double)q->classes[i].all);
+		json_close(o, '}');
+	}
+	json_close(o, ']');
+}
+
 static void put_quotes(struct replay_result *r, struct json_out *o)
 {
 	json_key_open(o, "quotes", '{');
@@ -68,6 +80,8 @@ static void put_quotes(struct replay_result *r, struct json_out *o)
 		json_key_u64(o, "below", q->sides[QUOTE_BELOW]);
 		json_key_u64(o, "above", q->sides[QUOTE_ABOVE]);
 		json_key_f64(o, "width_share_p50", samples_ms(&q->width_share, 0.5));
+		json_key_f64(o, "width_share_p90", samples_ms(&q->width_share, 0.9));
+		put_classes(q, o);
 		json_close(o, '}');
 	}
 	json_close(o, '}');
@@ -124,6 +138,7 @@ static void put_engine(const struct replay_cfg *c, struct json_out *o)
 {
 	json_key_bool(o, "events", c->publishes);
 	json_key_f64(o, "events_delay_ms", (double)c->report_delay / 1e6);
+	json_key_f64(o, "delay_ms", (double)c->delay / 1e6);
 	json_key_open(o, "engine", '{');
 	json_key_f64(o, "prefill_tokens_per_s", c->prefill_tokens_per_s);
 	json_key_f64(o, "decode_ms", (double)c->decode / 1e6);
@@ -338,8 +353,11 @@ static CGN_RC read_queue(const char *text, enum queue_policy *out, struct cgn_er
 
 static CGN_RC read_flags(const struct ctl_args *a, struct bench *b, struct cgn_err *err)
 {
+	double delay_ms = 0;
 	CGN_TRY(play_flags(a, b->play, err));
 	CGN_TRY(ctl_flag_duration(a, "--events-delay", &b->play->cfg.report_delay, err));
+	CGN_TRY(ctl_flag_f64(a, "--delay-ms", 0, 1e6, &delay_ms, err));
+	b->play->cfg.delay = (cgn_nsec)(delay_ms * 1e6);
 	b->play->cfg.publishes = !ctl_switch(a, "--no-events");
 	b->play->cfg.quotes = ctl_switch(a, "--quotes");
 	b->play->cfg.gpu = b->play->cfg.quotes ? gpu_find("h100") : NULL;

@@ -26,6 +26,9 @@ void quotes_make(struct replay *r, const struct chooser_ask *ask, const struct c
 	const struct quote_inputs in = {.before_ms = waits ? (double)r->wait / 1e6 : 0, .curve = &curve};
 	const struct quote_key key = {.model = MODEL,
 		.holder = MODEL,
+		.session = ask->session,
+		.family = quote_family(ask),
+		.limited = ask->answer_tokens > 0,
 		.place = waits ? QUOTE_QUEUED : QUOTE_READY};
 	quote_guess_fill(ask, p, c, &in, &g);
 	quote_make(r->quotes, &key, &g, COVERAGE, &out->quote);
@@ -39,6 +42,17 @@ static void width_count(struct replay_quotes *to, const struct quote_range *v)
 	samples_add(&to->width_share, (cgn_nsec)(share * (double)CGN_MSEC));
 }
 
+static void class_count(struct replay_quotes *to, uint64_t tenant, bool inside)
+{
+	uint32_t i = 0;
+	while (i < to->n_classes && i + 1 < REPLAY_QUOTE_CLASSES && to->classes[i].tenant != tenant)
+		i++;
+	if (i == to->n_classes)
+		to->classes[to->n_classes++].tenant = tenant;
+	to->classes[i].inside += inside;
+	to->classes[i].all++;
+}
+
 static void figure_learn(struct replay *r, const struct replay_flight *f, enum quote_figure figure,
 	double actual)
 {
@@ -50,6 +64,7 @@ static void figure_learn(struct replay *r, const struct replay_flight *f, enum q
 	if (q->samples[figure] < QUOTE_LEAST)
 		return;
 	to->sides[side]++;
+	class_count(to, f->call.request->tenant, side == QUOTE_INSIDE);
 	width_count(to, &q->v[figure]);
 }
 

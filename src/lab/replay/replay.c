@@ -224,7 +224,7 @@ static void on_first(struct replay *r, struct replay_flight *f, const struct eng
 	energy_first(r, f);
 	f->first = r->now;
 	if (f->leg != REPLAY_PREFILL && f->call.foreign == NULL && !f->call.goes_on) {
-		samples_add(&r->result->ttft, cgn_since(r->now, f->call.came));
+		samples_add(&r->result->ttft, cgn_since(r->now, f->call.came) + r->cfg->delay);
 		quotes_first(r, f);
 		scale_ttft(r, cgn_since(r->now, f->call.came));
 	}

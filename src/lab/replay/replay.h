@@ -53,6 +53,7 @@ struct replay_cfg {
 	uint32_t seed;
 	bool publishes; /* Nodes publish KV events; else the router uses its record of sent prompts. */
 	cgn_nsec report_delay, load_interval;
+	cgn_nsec delay; /* Router, network and the engine's front, added to each time to first token. */
 	uint32_t max_waiting;
 	enum queue_policy queue;
 	cgn_nsec ttft_slo; /* Budget of requests without a deadline in the trace; 0: none. */
@@ -107,10 +108,17 @@ struct replay_energy {
 	uint64_t parked, woken; /* Times. */
 };
 
+#define REPLAY_QUOTE_CLASSES 8
 /* A figure of all quotes that were made from QUOTE_LEAST samples or more. */
 struct replay_quotes {
 	uint64_t sides[3];          /* By enum quote_side. */
 	struct samples width_share; /* Width over expected value, 1 as a millisecond. */
+	/* The same quotes by the trace's tenants, in the order in which they came; the last one has the other tenants. */
+	struct replay_quote_class {
+		uint64_t tenant;
+		uint64_t inside, all;
+	} classes[REPLAY_QUOTE_CLASSES];
+	uint32_t n_classes;
 };
 
 /* Hits around the instants at which a replica went, summed over REPLAY_AROUND before and after each. */

@@ -1,18 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* book: the tables of models and of holders. */
+/* book: the tables of models and of groups of requests. */
 #include <stdlib.h>
 
-#include "base/mix/mix.h"
 #include "quote_priv.h"
 
 #define PROBES ((size_t)8)
-#define TRACKS ((size_t)QUOTE_PLACES * QUOTE_FORMS * QUOTE_FIGURES)
+
+static void model_clear(struct quote_model *m)
+{
+	for (size_t i = 0; i < CGN_COUNT(m->tracks); i++)
+		free(m->tracks[i]);
+	*m = (struct quote_model){0};
+}
 
 struct quote_book *quote_book_new(void)
 {
 	struct quote_book *b = CGN_NEW(struct quote_book);
 	b->tag = QUOTE_BOOK_TAG;
-	b->holders = CGN_NEW_ARRAY(struct quote_holder, QUOTE_HOLDERS);
+	b->groups = CGN_NEW_ARRAY(struct quote_lengths, QUOTE_GROUPS);
 	return b;
 }
 
@@ -22,8 +27,8 @@ void quote_book_free(struct quote_book **take)
 	if (b == NULL)
 		return;
 	for (size_t i = 0; i < QUOTE_MODELS; i++)
-		free(b->models[i].tracks);
-	free(b->holders);
+		model_clear(&b->models[i]);
+	free(b->groups);
 	b->tag = 0;
 	free(b);
 }
@@ -43,13 +48,19 @@ static struct quote_model *model_add(struct quote_book *b, uint64_t name)
 	for (size_t i = 0; i < QUOTE_MODELS && to->name != 0; i++)
 		if (b->models[i].name == 0 || b->models[i].used < to->used)
 			to = &b->models[i];
-	free(to->tracks);
-	*to = (struct quote_model){.name = name, .tracks = CGN_NEW_ARRAY(struct quote_track, TRACKS)};
+	model_clear(to);
+	to->name = name;
 	return to;
 }
 
+static size_t form_of(const struct quote_key *key, bool own)
+{
+	size_t kind = own ? 1 + (size_t)key->limited * 2 + key->narrow : 0;
+	return ((size_t)key->place * 2 + key->whole) * QUOTE_KINDS + kind;
+}
+
 struct quote_track *quote_track_of(struct quote_book *b, const struct quote_key *key, enum quote_figure f,
-	bool add)
+	bool own, bool add)
 {
 	CGN_LIVE(b, QUOTE_BOOK_TAG);
 	struct quote_model *m = model_find(b, key->model);
@@ -58,18 +69,18 @@ struct quote_track *quote_track_of(struct quote_book *b, const struct quote_key 
 	if (m == NULL)
 		return NULL;
 	m->used = ++b->turn;
-	size_t form = (size_t)key->place * QUOTE_FORMS + (key->whole ? 1 : 0);
-	return &m->tracks[form * QUOTE_FIGURES + (size_t)f];
+	struct quote_track **tracks = &m->tracks[form_of(key, own)];
+	if (*tracks == NULL && add)
+		*tracks = CGN_NEW_ARRAY(struct quote_track, QUOTE_FIGURES);
+	return *tracks != NULL ? &(*tracks)[f] : NULL;
 }
 
-struct quote_holder *quote_holder_of(struct quote_book *b, uint64_t model, uint64_t of, bool add)
+struct quote_lengths *quote_lengths_of(struct quote_book *b, uint64_t name, bool add)
 {
-	uint64_t name = mix64(model ^ mix64(of));
-	name += name == 0;
-	struct quote_holder *to = NULL;
+	struct quote_lengths *to = NULL;
 	CGN_LIVE(b, QUOTE_BOOK_TAG);
 	for (size_t i = 0; i < PROBES; i++) {
-		struct quote_holder *h = &b->holders[(name + i) % QUOTE_HOLDERS];
+		struct quote_lengths *h = &b->groups[(name + i) % QUOTE_GROUPS];
 		if (h->name == name) {
 			h->used = ++b->turn;
 			return h;
@@ -79,6 +90,6 @@ struct quote_holder *quote_holder_of(struct quote_book *b, uint64_t model, uint6
 	}
 	if (!add)
 		return NULL;
-	*to = (struct quote_holder){.name = name, .used = ++b->turn};
+	*to = (struct quote_lengths){.name = name, .used = ++b->turn};
 	return to;
 }

@@ -55,6 +55,11 @@ void quote_guess_fill(const struct chooser_ask *ask, const struct chooser_pick_r
 	out->v[QUOTE_JOULES] = joules_line(in->curve, c, step);
 }
 
+uint64_t quote_family(const struct chooser_ask *ask)
+{
+	return ask->blocks > 0 ? ask->chain[0] : 0;
+}
+
 uint64_t quote_cached(const struct chooser_ask *ask, const struct route_cand *c, uint64_t input)
 {
 	double length = ask->length > (double)ask->blocks ? ask->length : (double)ask->blocks;

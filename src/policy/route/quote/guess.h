@@ -18,5 +18,7 @@ const struct route_cand *quote_candidate(const struct chooser_pick_result *p);
 /* Guess the time, cost and energy of the request of |ask| at the candidate |c| of |p|. */
 void quote_guess_fill(const struct chooser_ask *ask, const struct chooser_pick_result *p,
 	const struct route_cand *c, const struct quote_inputs *in, struct quote_guess *out);
+/* Return quote_key.family of the prompt. */
+uint64_t quote_family(const struct chooser_ask *ask);
 /* Return how many of |input| tokens |c| holds. Engines compute at least the last one. */
 uint64_t quote_cached(const struct chooser_ask *ask, const struct route_cand *c, uint64_t input);

@@ -4,7 +4,8 @@
  *
  * A quote begins with a guess: each figure is a line over the tokens of the answer, |base| + |per_token| * tokens,
  * from the predictions that routing, admission, energy and prices make. The tokens are the quantiles of the lengths
- * of recent answers to the same holder and model, cut at the request's limit.
+ * of recent answers of the same session, or else the same family of prompts, holder, or model, cut at the request's limit.
+ * Requests with a limit and requests without one are told apart throughout: the former's lengths are known.
  *
  * The intervals are conformal (conformalized quantile regression with ratios, Romano et al. 2019): of recent
  * requests of the same model, place and form, the ratio of the actual value to each end of the guess is kept,
@@ -14,8 +15,8 @@
  * slower or loads change. With less than QUOTE_LEAST samples the ends are at least QUOTE_WIDE times away from
  * the guess.
  *
- * One thread. Memory: at most QUOTE_MODELS models of 97 KiB, and 2.1 MiB of answer lengths; the model, and the holder,
- * that was used longest ago gives way. */
+ * One thread. Memory: at most QUOTE_MODELS models of 24 KiB for each place and form that occurs, 490 KiB with all of them, and
+ * 8.4 MiB of answer lengths; the model, and the group of requests, that was used longest ago gives way. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -27,8 +28,8 @@
 #define QUOTE_WINDOW  256 /* Samples of a figure, and its ratios. */
 #define QUOTE_LEAST   20  /* Fewer say nothing about the 5 % at each end. */
 #define QUOTE_WIDE    8.0
-#define QUOTE_LENGTHS 64   /* Answers of a holder that are remembered. */
-#define QUOTE_HOLDERS 4096 /* Pairs of a holder and a model. */
+#define QUOTE_LENGTHS 64    /* Answers of a group of requests that are remembered. */
+#define QUOTE_GROUPS  16384 /* Sessions, families of prompts, holders and models. */
 
 enum quote_figure {
 #define FIGURE(id, label, member, scale, floor) QUOTE_##id,
@@ -47,10 +48,14 @@ enum quote_place {
 	QUOTE_PLACES
 };
 struct quote_key {
-	uint64_t model;  /* Hash of the model's name; not 0. */
-	uint64_t holder; /* Hash of who asks: the key, or the tenant; not 0. */
+	uint64_t model;   /* Hash of the model's name; not 0. */
+	uint64_t holder;  /* Hash of who asks: the key, or the tenant; not 0. */
+	uint64_t session; /* 0: none. */
+	uint64_t family;  /* Digest of the prompt's first block, which prompts of one kind share; 0: none. */
 	enum quote_place place;
-	bool whole; /* The answer comes in one piece. */
+	bool whole;   /* The answer comes in one piece. */
+	bool limited; /* The request has a limit of the answer's tokens. */
+	bool narrow;  /* Set by quote_make: lengths of the session, or of the family, are known. */
 };
 
 struct quote_line {

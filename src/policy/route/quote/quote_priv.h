@@ -28,14 +28,17 @@ void quote_track_told(struct quote_track *t, enum quote_end e, bool missed, doub
 
 /* ---- book.c ---- */
 
-#define QUOTE_FORMS 2
+/* Answers in one piece or not; each of all kinds, and of four kinds: with a limit or not, of a narrow group or not. */
+#define QUOTE_KINDS 5
+#define QUOTE_FORMS (2 * QUOTE_KINDS)
 struct quote_model {
-	uint64_t name;              /* 0: free. */
-	uint64_t used;              /* Turn of the last use. */
-	struct quote_track *tracks; /* QUOTE_PLACES * QUOTE_FORMS * QUOTE_FIGURES. */
+	uint64_t name; /* 0: free. */
+	uint64_t used; /* Turn of the last use. */
+	/* QUOTE_FIGURES each; NULL: there was no such request. */
+	struct quote_track *tracks[QUOTE_PLACES * QUOTE_FORMS];
 };
-struct quote_holder {
-	uint64_t name; /* Hash of holder and model; 0: free. */
+struct quote_lengths { /* The lengths of answers to a group of requests. */
+	uint64_t name; /* Hash of the group; 0: free. */
 	uint64_t used;
 	uint32_t n, next;
 	uint32_t sorted[QUOTE_LENGTHS], ring[QUOTE_LENGTHS];
@@ -45,11 +48,12 @@ struct quote_book {
 	uint32_t tag;
 	uint64_t turn;
 	struct quote_model models[QUOTE_MODELS];
-	struct quote_holder *holders; /* QUOTE_HOLDERS. */
+	struct quote_lengths *groups; /* QUOTE_GROUPS. */
 };
-/* Return the track, or NULL: there is none, and there is no memory for it. With |add| one is made. */
+/* Return the track of requests with the key's place and form, with |own| only of those of its kind; NULL: there is none. With |add|
+ * one is made. */
 struct quote_track *quote_track_of(struct quote_book *b, const struct quote_key *key, enum quote_figure f,
-	bool add);
-/* Return the lengths that are remembered of the holder with the model, those of all holders with |of| 0; NULL: none.
- * With |add| a place is made, which the one used longest ago of QUOTE_PROBES others may give. */
-struct quote_holder *quote_holder_of(struct quote_book *b, uint64_t model, uint64_t of, bool add);
+	bool own, bool add);
+/* Return the lengths that are remembered of the group |name|, not 0; NULL: none. With |add| a place is made, which the one used
+ * longest ago of some others gives. */
+struct quote_lengths *quote_lengths_of(struct quote_book *b, uint64_t name, bool add);

@@ -106,6 +106,9 @@ static void quote_fill(const struct gw_req *r, const struct chooser_ask *ask,
 	const bool waits = q->state != GW_QUOTE_READY;
 	const struct quote_key key = {.model = route_hash(r->prompt.model.p, r->prompt.model.n),
 		.holder = gw_permit_holder(r),
+		.session = ask->session,
+		.family = quote_family(ask),
+		.limited = ask->answer_tokens > 0,
 		.place = waits ? QUOTE_QUEUED : QUOTE_READY,
 		.whole = ask->whole && !ask->embeds};
 	struct quote_guess g;

@@ -348,6 +348,8 @@ void checks_at_rest(void)
 		load_one(); /* A breaker closes by a request that is answered */
 		world_sleep(WORLD_SEC);
 	}
+	world_tell("the longest turn of a loop of the router: %llu calls and KiB",
+		(unsigned long long)world_longest_turn(cluster.router.proc));
 	world_tell("at rest after %.1f s", (double)(world_now() - began) / 1e9);
 	if (PLAN(rounds))
 		check_rounds();

@@ -104,6 +104,43 @@ static void clock_jump(void)
 	world_wall_jump(h, ns);
 }
 
+/* ---- scarcity ---- */
+
+/* The router and the agents lack descriptors or memory for a while. */
+static void lack_something(uint64_t files, uint64_t memory)
+{
+	uint64_t until = world_now() + while_drawn();
+	world_tell("descriptors and memory are scarce");
+	while (world_now() < until && !cluster.over) {
+		struct part *parts[1 + NODES_MOST] = {&cluster.router};
+		for (size_t i = 0; i < cluster.n_nodes; i++)
+			parts[1 + i] = &cluster.node[i].agent;
+		for (size_t i = 0; i <= cluster.n_nodes; i++)
+			if (parts[i]->proc != NULL && world_alive(parts[i]->proc) &&
+				world_age(parts[i]->proc) >
+					2 * WORLD_SEC) /* Without them no program starts */
+				world_scarce(parts[i]->proc, files, memory);
+		part_harm(&cluster.router); /* A connection without memory is cut */
+		world_sleep(10 * WORLD_MS);
+	}
+	for (size_t i = 0; i < cluster.n_nodes; i++)
+		if (cluster.node[i].agent.proc != NULL)
+			world_scarce(cluster.node[i].agent.proc, 0, 0);
+	if (cluster.router.proc != NULL)
+		world_scarce(cluster.router.proc, 0, 0);
+	world_tell("there is enough of all again");
+}
+
+static void lack_files(void)
+{
+	lack_something(PLAN(no_files), 0);
+}
+
+static void lack_memory(void)
+{
+	lack_something(0, PLAN(no_memory));
+}
+
 struct fault {
 	void (*run)(void);
 	uint64_t times;
@@ -121,12 +158,13 @@ static void fault_run(void *arg)
 
 void faults_run(void)
 {
-	static struct fault faults[11];
+	static struct fault faults[13];
 	const struct fault all[] = {{kill_router, PLAN(kill_router)}, {roll_router, PLAN(roll_router)},
 		{reload_router, PLAN(reload)}, {kill_agent, PLAN(kill_agent)},
 		{kill_engine, PLAN(kill_engine)}, {stop_router, PLAN(stop_router)},
 		{stop_agent, PLAN(stop_agent)}, {stop_engine, PLAN(stop_engine)}, {cut_node, PLAN(cut)},
-		{clock_jump, PLAN(clock)}, {kill_hook, PLAN(kill_hook)}};
+		{clock_jump, PLAN(clock)}, {kill_hook, PLAN(kill_hook)}, {lack_files, PLAN(no_files) > 0},
+		{lack_memory, PLAN(no_memory) > 0}};
 	for (size_t i = 0; i < CGN_COUNT(all); i++) {
 		faults[i] = all[i];
 		if (all[i].times > 0)

@@ -198,6 +198,7 @@ int file_resize(struct world_host *h, struct vnode *n, size_t size)
 
 ssize_t file_read(struct vnode *n, void *p, size_t bytes, uint64_t at)
 {
+	work_add(bytes);
 	if (at >= n->n)
 		return 0;
 	if (bytes > n->n - at)
@@ -208,6 +209,7 @@ ssize_t file_read(struct vnode *n, void *p, size_t bytes, uint64_t at)
 
 ssize_t file_write(struct world_host *h, struct vnode *n, const void *p, size_t bytes, uint64_t at)
 {
+	work_add(bytes);
 	uint64_t end = at + bytes, more = end > n->n ? end - n->n : 0;
 	int e = end > FILE_MOST ? EFBIG : disk_write(h, more);
 	if (e == ENOSPC && disk_free(h) + n->n > at) { /* Write the part that fits */

@@ -75,6 +75,7 @@ static void piece_forget(const void *p)
 
 static void *piece_note(void *p, size_t n)
 {
+	work_add(0);
 	if (!pieces.on || !is_simulated() || p == NULL)
 		return p;
 	piece_forget(p); /* Freed by a call that is not replaced */
@@ -129,7 +130,8 @@ CALL(void *, malloc, size_t n)
 
 CALL(void *, calloc, size_t n, size_t size)
 {
-	return lacks_memory(n * size) ? NULL : piece_note(__real_calloc(n, size), n * size);
+	return piece_note(__real_calloc(n, size),
+		n * size); /* cgn_zeroed's: a program ends without (ADR 28) */
 }
 
 CALL(void *, realloc, void *p, size_t n)
@@ -145,7 +147,10 @@ CALL(void *, realloc, void *p, size_t n)
 void *__wrap_reallocarray(void *p, size_t n, size_t size);
 void *__wrap_reallocarray(void *p, size_t n, size_t size)
 {
-	return __wrap_realloc(p, n * size);
+	void *grown = __real_realloc(p, n * size); /* cgn_grown's: a program ends without (ADR 28) */
+	if (grown != NULL)
+		piece_forget(p);
+	return piece_note(grown, n * size);
 }
 
 CALL(void *, aligned_alloc, size_t alignment, size_t n)

@@ -149,7 +149,8 @@ struct world_proc *world_start(struct world_host *h, const char *name, world_mai
 		.pid = 1000 + ++world.n_procs,
 		.alive = true,
 		.main = fn,
-		.umask = 022};
+		.umask = 022,
+		.born = world.now};
 	(void)snprintf(p->name, sizeof p->name, "%s", name);
 	cgn_list_init(&p->fibers);
 	cgn_list_init(&p->loops);
@@ -246,6 +247,11 @@ void world_pause(struct world_proc *p, bool stopped)
 	world_tell("%s: %s %s", p->host->name, p->name, stopped ? "is stopped" : "goes on");
 }
 
+uint64_t world_age(const struct world_proc *p)
+{
+	return world.now - p->born;
+}
+
 bool world_handles(const struct world_proc *p, int signo)
 {
 	return p->handlers[signo] != NULL || p->plain[signo] != SIG_DFL;
@@ -265,6 +271,11 @@ const char *world_log(struct world_proc *p, size_t *n)
 {
 	*n = p->log.n;
 	return (const char *)p->log.p;
+}
+
+uint64_t world_longest_turn(const struct world_proc *p)
+{
+	return p->longest;
 }
 
 size_t world_threads(const struct world_proc *p)

@@ -508,6 +508,7 @@ static int send_error(struct sock *s)
 
 ssize_t sock_send(struct sock *s, const struct msghdr *m)
 {
+	work_add(0);
 	size_t sent = 0, room;
 	int e = send_error(s);
 	if (e != 0) {
@@ -563,6 +564,7 @@ ssize_t sock_recv(struct sock *s, void *p, size_t n, bool peek)
 		take = take < s->rx.n ? take : s->rx.n;
 		take = take < n ? take : n;
 		memcpy(p, s->rx.p, take);
+		work_add(take);
 		if (!peek)
 			cgn_buf_eat(&s->rx, take);
 		if (was_full && !peek && s->peer != NULL && !s->peer->closed)

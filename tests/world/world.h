@@ -76,6 +76,7 @@ void world_kill(struct world_proc *p);                /* As SIGKILL does */
 void world_signal(struct world_proc *p, int signo);   /* A signal that the program handles, or that ends it */
 void world_pause(struct world_proc *p, bool stopped); /* SIGSTOP and SIGCONT */
 bool world_alive(const struct world_proc *p);
+uint64_t world_age(const struct world_proc *p); /* ns since it was started */
 bool world_handles(const struct world_proc *p,
 	int signo);                           /* The signal does not end the program by default */
 int world_status(const struct world_proc *p); /* Exit status; -signal; only of a process that has ended */
@@ -88,6 +89,7 @@ size_t world_bytes(
 /* From now on, one of |files| descriptors that the process wants fails with EMFILE, and one of |memory| allocations of
  * 64 KiB or more; 0: none. */
 void world_scarce(struct world_proc *p, uint64_t files, uint64_t memory);
+uint64_t world_longest_turn(const struct world_proc *p); /* Calls and KiB of its loops' longest turn */
 size_t world_threads(const struct world_proc *p);
 size_t world_descriptors(const struct world_proc *p); /* Open descriptors */
 

@@ -53,6 +53,7 @@ struct fiber {
 		unsigned key; /* 0: none */
 		void *value;
 	} values[8];     /* pthread_setspecific's */
+	uint64_t work;   /* Calls, and KiB that they moved: see work_add */
 	uint8_t *locals; /* Thread-local variables, while another fiber's are in place */
 };
 struct fiber *fiber_new(struct world_proc *p, void *(*run)(void *), void *arg);
@@ -96,6 +97,14 @@ extern struct world world;
 static inline bool is_simulated(void)
 {
 	return world.current != NULL;
+}
+
+/* The running thread made a call that moved |bytes|. A turn of a loop is bounded by these counts instead of by the processor's time,
+ * which differs between machines and builds. */
+static inline void work_add(size_t bytes)
+{
+	if (is_simulated())
+		world.current->work += 1 + bytes / 1024;
 }
 
 /* ---- file objects: what a descriptor means ---- */
@@ -157,6 +166,8 @@ struct world_proc {
 	int argc;
 	mode_t umask;
 	size_t bytes; /* Allocated, if it is counted */
+	uint64_t born;
+	uint64_t longest; /* Work of the longest turn of one of its loops */
 	struct {
 		uint64_t files, memory; /* Calls fail one of so many times; 0: never */
 	} scarce;

@@ -141,6 +141,7 @@ static void router_check(const struct config *cfg, struct svc_problems *out)
 	if (router_wants_keys(cfg))
 		svc_problem(out, router_keys_check(cfg, &err), &err);
 	svc_problem(out, router_isolation_check(cfg, &err), &err);
+	svc_problem(out, router_power_check(cfg, &err), &err);
 	check_tokenizers(cfg, out);
 	check_peers(cfg, out);
 	engine_nodes_check(cfg, out);
@@ -295,6 +296,7 @@ static void router_stop(void **take)
 	router_keys_close(r);
 	router_access_close(r);
 	router_price_close(r);
+	router_power_close(r);
 	for (uint16_t i = 0; i < ROUTE_MAX_NODES; i++)
 		router_watch_close(r, i);
 	engine_nodes_close(&r->members.engine_nodes);
@@ -358,6 +360,8 @@ static CGN_RC scaler_load(struct router *r, struct cgn_err *err)
 	router_scaler_load(r->scaler, path);
 	CGN_TRY(router_state_path(r, "scaler-cordons", path, err));
 	router_scaler_cordons(r->scaler, path);
+	CGN_TRY(router_state_path(r, "power", path, err));
+	router_power_open(r, path);
 	return CGN_OK;
 }
 

@@ -341,16 +341,17 @@ def test_hot_nodes_are_left_out(world):
 
 
 def test_budget_keeps_nodes_idle(world):
-    """The budget has room for one node that computes and one that is idle: requests gather although a joule costs nothing."""
-    c, _ = world(["a", "b"], {"mode": "on", "ms_per_joule": 0, "budget": 930})
+    """The budget has room for one node that answers and one that is idle, not for two that answer (534 W): requests gather although a joule costs
+    nothing."""
+    c, _ = world(["a", "b"], {"mode": "on", "ms_per_joule": 0, "budget": 530})
     until(lambda: len(set(at_once(c, 4, 60, gap=0.1))) == 1, c.logs)
 
 
 def test_budget_counts_what_the_meters_of_machines_show(world):
-    """By their GPUs alone both nodes may run (267 + 680 W); fans and boards draw 200 W more in each, so only one may."""
-    c, _ = world(["a", "b"], {"mode": "on", "ms_per_joule": 0, "budget": 1310}, beside_w=200)
+    """By their GPUs alone both nodes may run (534 W); fans and boards draw 200 W more in each, so only one may."""
+    c, _ = world(["a", "b"], {"mode": "on", "ms_per_joule": 0, "budget": 930}, beside_w=200)
     until(lambda: 600 < c.metric("cgn_energy_nodes_watts") < 700, lambda: c.metric("cgn_energy_nodes_watts"))
-    assert c.metric("cgn_energy_budget_watts") == 1310
+    assert c.metric("cgn_energy_budget_watts") == 930
     assert all(300 < n["node_watts"] < 340 for n in c.status()["nodes"]), c.status()
     until(lambda: len(set(at_once(c, 4, 60, gap=0.1))) == 1, c.logs)
 
@@ -367,15 +368,41 @@ def test_hot_nodes_whose_energy_is_not_counted_are_left_out(world):
 
 def test_requests_wait_for_the_budget_and_are_served(world):
     """The node that computes is full and the budget keeps the other one idle: requests wait for each other."""
-    c, _ = world(["a", "b"], {"mode": "on", "ms_per_joule": 0, "budget": 930}, **{"router.admission": {"max_concurrent_per_replica": 1}})
+    c, _ = world(["a", "b"], {"mode": "on", "ms_per_joule": 0, "budget": 530}, **{"router.admission": {"max_concurrent_per_replica": 1}})
     assert len(at_once(c, 4, 30, gap=0.02)) == 4
     assert any(x["queued_ms"] > 0 for x in logged(c, 4)), [x["queued_ms"] for x in logged(c, 4)]
 
 
-def test_budget_that_no_request_fits_into_makes_them_wait(world):
-    c, _ = world(["a", "b"], {"mode": "on", "budget": 500})
-    r = c.chat("too much", headers={"X-Cgn-Deadline-Ms": "400"}, max_tokens=2)
-    assert r.status == 503 and r.json()["error"]["code"] in ("queue_timeout", "slo_unmeetable"), r.body
+def test_a_short_prompt_counts_for_its_part_of_a_second(world):
+    """Two idle nodes draw 240 W and one stream brings 387: a budget of 600 W has room for it, although a prompt that went on would draw 800."""
+    c, _ = world(["a", "b"], {"mode": "on", "budget": 600})
+    assert [c.chat(f"short {i}", max_tokens=2).status for i in range(3)] == [200] * 3
+
+
+def test_a_budget_that_no_request_fits_into_is_named(world, tmp_path):
+    """In the refusal, which comes at once, in the log, in cluster status, and by --check before the next start."""
+    c, _ = world(["a", "b"], {"mode": "on", "budget": 350})
+    r = c.chat("too much", max_tokens=2)
+    error = r.json()["error"]
+    assert r.status == 503 and error["code"] == "power_budget" and "router.energy.budget, 350 W" in error["message"], r.body
+    assert c.metric("cgn_rejected_total", reason="power_budget") == 1
+    assert c.router_process.events("gateway.power_budget")[0]["budget_w"] == 350
+    until(lambda: c.router_process.events("router.power_budget_too_low"), c.logs)
+    order = [CTL, "cluster", "status", "--router", f"127.0.0.1:{c.grpc_port}"]
+    status = subprocess.run(order, check=True, capture_output=True, text=True, timeout=WAIT_S).stdout
+    assert "of a budget of 350 W (router.energy.budget)" in status and "NO POWER  the budget lets no request pass" in status, status
+
+    def check():
+        return subprocess.run([BUILD / "src/router/cgn-router", "--config", tmp_path / "router.toml", "--check"], capture_output=True, text=True,
+                              timeout=WAIT_S)
+    until(lambda: "lets no request pass" in check().stderr, lambda: check())
+    assert check().returncode != 0
+    file = tmp_path / "router.toml"
+    file.write_text(file.read_text().replace("budget = 350", "budget = 600"))
+    assert check().returncode == 0, check().stderr
+    c.router_process.signal(signal.SIGHUP)
+    until(lambda: c.chat("enough", max_tokens=2).status == 200, c.logs)
+    until(lambda: c.router_process.events("router.power_budget_enough"), c.logs)
 
 
 def test_a_lower_clock_spares_joules_and_attracts_requests(world):

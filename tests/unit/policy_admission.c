@@ -294,6 +294,41 @@ static cgn_nsec wait_told(const struct house *h, cgn_nsec now)
 	return wait;
 }
 
+static size_t admitted_of(const struct admission_ticket *t, size_t n)
+{
+	size_t k = 0;
+	for (size_t i = 0; i < n; i++)
+		k += t[i].verdict == ADMISSION_ADMITTED;
+	return k;
+}
+
+/* After a request came back, one follows, then two, then four, in windows of 20 ms: all of them would come back too. */
+static void after_a_bounce_few_follow(void **state)
+{
+	(void)state;
+	struct house h;
+	house_open(&h, 16);
+	struct admission_ticket t[12];
+	cgn_nsec now = CGN_SEC;
+	for (size_t i = 0; i < CGN_COUNT(t); i++) {
+		t[i] = ticket_at(now);
+		admission_enter(h.a, &t[i], now);
+	}
+	assert_int_equal(admitted_of(t, CGN_COUNT(t)), 2);
+	t[0].bounced = true;
+	t[0].verdict = ADMISSION_WAITS;
+	admission_enter(h.a, &t[0], now);
+	const struct admission_rules wide = {.policy = QUEUE_FCFS, .max_queue = 16, .max_inflight = 16};
+	admission_tune(h.a, &wide, now);
+	const size_t then[] = {1 + 1, 2 + 2, 4 + 4}; /* The second of the first two has its place. */
+	for (size_t i = 0; i < CGN_COUNT(then); i++) {
+		now += 21 * CGN_MSEC;
+		admission_serve(h.a, now);
+		assert_int_equal(admitted_of(t, CGN_COUNT(t)), then[i]);
+	}
+	house_close(&h);
+}
+
 /* A request that comes back to the queue has not left it: the next one waits as long as before. */
 static void a_bounce_makes_no_queue_fast(void **state)
 {
@@ -482,6 +517,7 @@ int main(void)
 		cmocka_unit_test(an_expected_node_is_waited_for),
 		cmocka_unit_test(what_cannot_be_admitted_is_refused),
 		cmocka_unit_test(the_queue_ahead_counts_against_a_deadline),
+		cmocka_unit_test(after_a_bounce_few_follow),
 		cmocka_unit_test(a_bounce_makes_no_queue_fast),
 		cmocka_unit_test(an_idle_queue_is_forgotten),
 		cmocka_unit_test(a_failed_request_takes_free_room_at_once),

@@ -93,6 +93,49 @@ static void a_request_is_told_its_joules(void **state)
 	}
 }
 
+/* Two idle nodes draw 240 W, and one stream brings 147 more. A prompt counts with the power of prefill for the part of a second
+ * that it takes, and with the prompts of the last second. */
+static void the_budget_counts_a_prompt_by_its_time(void **state)
+{
+	(void)state;
+	const struct energy_curve watts = {.decode = {120, 267, 303, 339, 375, 411, 447, 483, 519, 555},
+		.prefill = 680};
+	struct world w;
+	world_of(&w, 2, 8, ROUTE_LEAST_LOADED);
+	w.shared.energy = energy_board_new(ROUTE_MAX_NODES);
+	chooser_free(&w.chooser);
+	assert_true(cgn_ok(chooser_new(&w.shared, 0, &w.chooser, NULL)));
+	w.rules.energy = (struct route_energy){.mode = ROUTE_ENERGY_ON, .budget_w = 600};
+	struct chooser_ask ask = ask_of(&w);
+	ask.now = 100 * CGN_SEC;
+	for (uint32_t i = 0; i < 2; i++) {
+		energy_board_set(w.shared.energy, i, &watts, 0);
+		node_stats_prefill(&w.shared.stats[i], 100, 1000); /* 0.1 ms for each token. */
+		assert_true(node_stats_speed(&w.shared.stats[i]).prefill_ms > 0);
+	}
+	assert_true(chooser_watts_least(&w.shared, ask.now) > 386.9 &&
+		chooser_watts_least(&w.shared, ask.now) < 387.1);
+	struct chooser_pick_result p = chooser_pick(w.chooser, &ask);
+	assert_int_equal(p.verdict, ROUTE_PICKED); /* A tenth of a second. */
+	w.rules.energy.budget_w = 380;
+	p = chooser_pick(w.chooser, &ask);
+	assert_int_equal(p.verdict, ROUTE_FULL);
+	assert_true(p.ask.barred_w > 400 && p.ask.never_w > 400); /* Not even alone. */
+	w.rules.energy.budget_w = 600;
+	p = chooser_pick(w.chooser, &ask);
+	struct chooser_ticket t = {0};
+	chooser_book(w.chooser, &ask, &p, &t);
+	ask.now += CGN_SEC; /* The prompt is being computed for a second. */
+	p = chooser_pick(w.chooser, &ask);
+	assert_int_equal(p.verdict, ROUTE_FULL);
+	assert_true(p.ask.barred_w > 600 && p.ask.never_w <= 0);
+	chooser_release(w.chooser, &t, ask.now);
+	ask.now += 10 * CGN_SEC;
+	assert_int_equal(chooser_pick(w.chooser, &ask).verdict, ROUTE_PICKED);
+	energy_board_free(&w.shared.energy);
+	world_fini(&w);
+}
+
 /* Tokens that the picked node alone has count as saved, and only if they are asked for. */
 static void what_a_cache_saves_is_counted(void **state)
 {
@@ -714,6 +757,7 @@ int main(void)
 		cmocka_unit_test(the_last_place_is_taken_once),
 		cmocka_unit_test(a_request_is_told_its_joules),
 		cmocka_unit_test(what_is_booked_is_seen_and_given_back),
+		cmocka_unit_test(the_budget_counts_a_prompt_by_its_time),
 		cmocka_unit_test(what_a_cache_saves_is_counted),
 		cmocka_unit_test(a_pin_has_one_candidate_or_none),
 		cmocka_unit_test(a_burst_goes_where_the_first_went),

@@ -259,29 +259,29 @@ static void board_counts_what_was_measured(void **state)
 {
 	(void)state;
 	struct energy_board *b = energy_board_new(8);
-	const struct energy_load idle = {0}, four = {.streams = 4}, prompt = {.prompt_tokens = 9};
 	const struct energy_report report = {.sums.at = 100 * CGN_SEC, .scale = 1.1, .pace = 1};
 	cgn_nsec now = 105 * CGN_SEC, late = 111 * CGN_SEC;
-	near_to(energy_board_watts(b, 3, &four, now), 0, 0);
+	near_to(energy_board_watts(b, 3, 4, 0, now), 0, 0);
 	/* Without a curve the node's own measurement counts, while it is fresh. */
 	energy_board_measured(b, 3, 800, 0, 100 * CGN_SEC);
-	near_to(energy_board_watts(b, 3, &four, now), 800, 0);
+	near_to(energy_board_watts(b, 3, 4, 0, now), 800, 0);
 	near_to(energy_board_node_watts(b, 3, now), 800, 0);
-	near_to(energy_board_watts(b, 3, &four, late), 0, 0);
+	near_to(energy_board_watts(b, 3, 4, 0, late), 0, 0);
 	near_to(energy_board_node_watts(b, 3, late), 0, 0);
 	/* With a curve the load of now does, and what the meter showed beyond the counters. */
 	energy_board_set(b, 3, &real, 0);
 	energy_board_measured(b, 3, 800, 150, 100 * CGN_SEC);
-	near_to(energy_board_watts(b, 3, &idle, now), 120 + 150, 1e-6);
-	near_to(energy_board_watts(b, 3, &four, now), 339 + 150, 1e-6);
-	near_to(energy_board_watts(b, 3, &prompt, now), 680 + 150, 1e-6);
+	near_to(energy_board_watts(b, 3, 0, 0, now), 120 + 150, 1e-6);
+	near_to(energy_board_watts(b, 3, 4, 0, now), 339 + 150, 1e-6);
+	near_to(energy_board_watts(b, 3, 4, 1, now), 680 + 150, 1e-6);
+	near_to(energy_board_watts(b, 3, 4, 0.25, now), 0.25 * 680 + 0.75 * 339 + 150, 1e-6);
 	energy_board_sums(b, 3, &report); /* The counter says more than the curve */
-	near_to(energy_board_watts(b, 3, &prompt, now), 680 * 1.1 + 150, 1e-6);
-	near_to(energy_board_watts(b, 3, &prompt, late), 680, 1e-6);
+	near_to(energy_board_watts(b, 3, 4, 1, now), 680 * 1.1 + 150, 1e-6);
+	near_to(energy_board_watts(b, 3, 4, 1, late), 680, 1e-6);
 	energy_board_set(b, 3, &real, ENERGY_PARKED);
-	near_to(energy_board_watts(b, 3, &prompt, late), 120, 1e-6);
+	near_to(energy_board_watts(b, 3, 4, 1, late), 120, 1e-6);
 	energy_board_clear(b, 3);
-	near_to(energy_board_watts(b, 3, &four, now), 0, 0);
+	near_to(energy_board_watts(b, 3, 4, 0, now), 0, 0);
 	energy_board_free(&b);
 }
 

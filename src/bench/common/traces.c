@@ -217,16 +217,24 @@ CGN_RC ctl_trace_days(struct trace *t, uint32_t n, uint64_t seed, struct cgn_err
 
 /* ---- results and settings ---- */
 
-double ctl_share_within(struct samples *s, double ms)
+static double samples_within(struct samples *s, double ms)
 {
 	double lo = 0, hi = 1;
-	if (!(ms > 0) || samples_count(s) == 0)
+	if (!(ms > 0))
 		return 1;
 	for (int i = 0; i < 24; i++) {
 		double q = (lo + hi) / 2;
 		*(samples_ms(s, q) <= ms ? &lo : &hi) = q;
 	}
 	return hi > 0.9999999 ? 1 : lo;
+}
+
+double ctl_share_within(struct samples *s, double ms, uint64_t of)
+{
+	uint64_t n = samples_count(s);
+	if (n == 0)
+		return 0;
+	return samples_within(s, ms) * (of > n ? (double)n / (double)of : 1);
 }
 
 CGN_RC ctl_rules_of(struct route_rules *out, struct cgn_err *err)

@@ -27,7 +27,7 @@ void ctl_trace_day(struct trace *t);
 /* Let |t|, a day, be the first of |n| days with other prompts, the first block apart, which stays. Each workday keeps 80 to 100 % of
  * the requests, the sixth and seventh day of a week 30 %. The trace begins on a Monday. NO_MEMORY, TOO_LARGE. */
 CGN_RC ctl_trace_days(struct trace *t, uint32_t n, uint64_t seed, struct cgn_err *err);
-/* Return the share of the samples that are at most |ms|; 1: |ms| is 0, or there are none. */
-double ctl_share_within(struct samples *s, double ms);
+/* Return the share of |of| requests, or of the samples if these are more, whose sample is at most |ms|. |ms| 0: any. */
+double ctl_share_within(struct samples *s, double ms, uint64_t of);
 /* Fill |out| with the rules of the default configuration. */
 CGN_RC ctl_rules_of(struct route_rules *out, struct cgn_err *err);

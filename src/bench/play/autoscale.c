@@ -47,8 +47,9 @@ static void case_put(struct play *b, struct play_case *c, struct json_out *o)
 	json_key_u64(o, "fetched_blocks", r->fetched_blocks);
 	play_samples(o, "ttft_ms", &r->ttft);
 	play_samples(o, "itl_ms", &r->itl);
-	json_key_f64(o, "within_ttft", ctl_share_within(&r->ttft, (double)b->cfg.scale.ttft * 1e-6));
-	json_key_f64(o, "within_itl", ctl_share_within(&r->itl, (double)b->cfg.scale.itl * 1e-6));
+	json_key_f64(o, "within_ttft",
+		ctl_share_within(&r->ttft, (double)b->cfg.scale.ttft * 1e-6, r->requests));
+	json_key_f64(o, "within_itl", ctl_share_within(&r->itl, (double)b->cfg.scale.itl * 1e-6, 0));
 	json_key_u64(o, "done", r->done);
 	json_key_u64(o, "refused", play_refused(r));
 	json_key_u64(o, "waited", r->waited);
@@ -89,7 +90,8 @@ static void case_row(struct play *b, struct play_case *c, struct ctl_table *t)
 	report_put_time(t, "P90", 0, "", samples_ms(&r->ttft, 0.9));
 	report_put_time(t, "P99", 0, "", samples_ms(&r->ttft, 0.99));
 	report_put_time(t, "ITL P99", 1, " ms", samples_ms(&r->itl, 0.99));
-	CTL_CELL(t, "IN TIME", "%.2f %%", 100 * ctl_share_within(&r->ttft, (double)b->cfg.scale.ttft * 1e-6));
+	CTL_CELL(t, "IN TIME", "%.2f %%",
+		100 * ctl_share_within(&r->ttft, (double)b->cfg.scale.ttft * 1e-6, r->requests));
 	CTL_CELL(t, "DONE", "%" PRIu64, r->done);
 	CTL_CELL(t, "REFUSED", "%" PRIu64, play_refused(r));
 }

@@ -26,10 +26,10 @@ static double tokens_per_joule(const struct replay_result *r)
 	return r->energy.joules > 0 ? (double)play_answer_tokens(r) / r->energy.joules : 0;
 }
 
-/* Return the share of requests whose first token came within the objective. */
+/* Return the share of all requests, refused ones too, whose first token came within the objective. */
 static double good_share(struct play_case *c)
 {
-	return ctl_share_within(&c->result.ttft, (double)c->rules.energy.ttft_ms);
+	return ctl_share_within(&c->result.ttft, (double)c->rules.energy.ttft_ms, c->result.requests);
 }
 
 static void put_case(struct play *b, struct play_case *c, struct json_out *o)

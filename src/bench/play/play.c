@@ -93,7 +93,7 @@ double play_seconds(const struct play *p)
 
 uint64_t play_refused(const struct replay_result *r)
 {
-	return r->refused_full + r->refused_too_large + r->refused_late;
+	return r->refused_full + r->refused_too_large + r->refused_late + r->refused_power;
 }
 
 uint64_t play_answer_tokens(const struct replay_result *r)

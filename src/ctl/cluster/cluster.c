@@ -259,6 +259,16 @@ static void traffic_line(const Cognitora__V1__TrafficStatus *t, struct cgn_buf *
 		cgn_buf_putz(out, "no answer had a byte\n");
 }
 
+static void power_line(const Cognitora__V1__PowerStatus *p, struct cgn_buf *out)
+{
+	cgn_buf_fmt(out, "power     %.0f W of a budget of %.0f W (router.energy.budget)\n", p->watts,
+		p->budget_watts);
+	if (p->least_watts > p->limit_watts)
+		cgn_buf_fmt(out,
+			"NO POWER  the budget lets no request pass: with one stream the nodes would draw %.0f W, and %.0f W may be drawn\n",
+			p->least_watts, p->limit_watts);
+}
+
 static const char *state_note(const Cognitora__V1__StatusResponse *s)
 {
 	if (s->state_stale)
@@ -307,6 +317,8 @@ static void status_text(const Cognitora__V1__StatusResponse *s, struct cgn_buf *
 		ctl_policy_text(s->policy, out);
 	if (s->traffic != NULL) /* The same for the traffic. */
 		traffic_line(s->traffic, out);
+	if (s->power != NULL)
+		power_line(s->power, out);
 	for (size_t i = 0; i < s->n_shadows; i++)
 		shadow_line(s->shadows[i], out);
 	cgn_buf_fmt(out, "nodes     %zu", s->n_nodes);
@@ -328,7 +340,7 @@ static void status_json(const Cognitora__V1__StatusResponse *s, struct cgn_buf *
 		json_key(&o, "routing");
 		ctl_policy_json(s->policy, &o);
 	}
-	pb_json_members(&o, s, "shadows traffic");
+	pb_json_members(&o, s, "shadows traffic power");
 	json_key_open(&o, "nodes", '{');
 	for (size_t i = 0; i < CGN_COUNT(node_states); i++) {
 		json_key_u64(&o, node_states[i], ctl_status_nodes_in(s, node_states[i]));

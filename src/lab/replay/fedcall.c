@@ -162,7 +162,7 @@ static void foreign_place(struct federation *f, uint32_t at, const struct replay
 {
 	struct replay *r = &f->v[at].r;
 	r->now = f->now;
-	if (admission_waiting(r->admission) > 0 || !replay_send(r, own, NULL))
+	if (admission_waiting(r->admission) > 0 || replay_send(r, own, NULL) != REPLAY_SENT)
 		(void)call_back(f, own->foreign, FEDERATION_REFUSED, 0);
 }
 

@@ -187,7 +187,7 @@ static void clusters_sum_up(struct federation *f)
 		const struct replay_result *r = &f->v[i].result;
 		out->requests += r->requests;
 		out->done += r->done;
-		out->refused += r->refused_full + r->refused_late + r->refused_too_large;
+		out->refused += r->refused_full + r->refused_late + r->refused_too_large + r->refused_power;
 		out->waited += r->waited;
 		out->prompt_blocks += r->prompt_blocks;
 		out->cached_blocks += r->cached_blocks;

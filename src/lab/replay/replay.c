@@ -141,13 +141,21 @@ static struct chooser_pick_result first_pick(struct replay *r, struct chooser_as
 	return s.first;
 }
 
-bool replay_send(struct replay *r, const struct replay_call *c, const struct replay_quoted *quoted)
+static enum replay_sent why_not_sent(const struct chooser_pick_result *p)
+{
+	return p->verdict != ROUTE_FULL || p->ask.barred_w <= 0 ? REPLAY_FULL
+		: p->ask.never_w > 0                            ? REPLAY_NEVER
+								: REPLAY_OVER_BUDGET;
+}
+
+enum replay_sent replay_send(struct replay *r, const struct replay_call *c,
+	const struct replay_quoted *quoted)
 {
 	struct chooser_ask ask = replay_ask(r, c->request);
 	struct replay_flight draft = {.call = *c};
 	struct chooser_pick_result pick = first_pick(r, &ask, &draft);
 	if (pick.verdict != ROUTE_PICKED)
-		return false;
+		return why_not_sent(&pick);
 	if (quoted != NULL)
 		draft.quoted = *quoted;
 	if (draft.leg == REPLAY_WHOLE)
@@ -156,7 +164,7 @@ bool replay_send(struct replay *r, const struct replay_call *c, const struct rep
 	struct replay_flight *f = calloc(1, sizeof *f);
 	if (f == NULL) {
 		r->no_memory = true;
-		return true;
+		return REPLAY_SENT;
 	}
 	*f = draft;
 	cgn_list_push(&r->flights.open, &f->link);
@@ -166,7 +174,7 @@ bool replay_send(struct replay *r, const struct replay_call *c, const struct rep
 	r->result->split += f->leg == REPLAY_PREFILL;
 	r->result->continued += ask.continues;
 	replay_submit(r, f, (uint32_t)ask.blocks);
-	return true;
+	return REPLAY_SENT;
 }
 
 void replay_place(struct replay *r, const struct replay_call *c)
@@ -175,7 +183,9 @@ void replay_place(struct replay *r, const struct replay_call *c)
 		r->result->refused_late++;
 		return;
 	}
-	if (admission_waiting(r->admission) == 0 && replay_send(r, c, NULL))
+	enum replay_sent sent = admission_waiting(r->admission) == 0 ? replay_send(r, c, NULL) : REPLAY_FULL;
+	r->result->refused_power += sent == REPLAY_NEVER;
+	if (sent == REPLAY_SENT || sent == REPLAY_NEVER)
 		return;
 	waiting_add(r, c);
 	if (r->inflight == 0)

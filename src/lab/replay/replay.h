@@ -130,7 +130,8 @@ struct replay_removals {
 
 struct replay_result {
 	uint64_t requests, done, refused_too_large, refused_full, waited;
-	uint64_t refused_late; /* The deadline could not be met. */
+	uint64_t refused_power; /* Not even alone would they fit into the budget of power. */
+	uint64_t refused_late;  /* The deadline could not be met. */
 	/* Prompt blocks include unfinished last blocks, which are never cached. */
 	uint64_t prompt_blocks, cached_blocks;
 	uint64_t expected_blocks; /* Cached blocks predicted by the chooser. */

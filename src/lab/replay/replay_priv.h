@@ -72,6 +72,7 @@ struct replay {
 	struct replay_stores stores;
 	double *second_w; /* Joules of all nodes beyond idle, by second; grown as time passes. */
 	size_t n_seconds;
+	cgn_nsec budget_wait; /* Requests that wait for the budget of power are not tried before. */
 	cgn_nsec next_second;
 	bool pressed; /* A request of the last second had to wait for others for half of its objective. */
 	struct chooser *chooser;
@@ -118,9 +119,15 @@ void replay_turn(struct replay *r);              /* Play the next event. */
 /* Give the request to a node, or let it wait, or refuse it. */
 void replay_place(struct replay *r, const struct replay_call *c);
 struct chooser_ask replay_ask(struct replay *r, const struct trace_request *q);
-/* Choose a node for the request and submit it there. |quoted|: its quote, if it was made before. False: every node is at
- * its limit. */
-bool replay_send(struct replay *r, const struct replay_call *c, const struct replay_quoted *quoted);
+enum replay_sent {
+	REPLAY_SENT,
+	REPLAY_FULL,        /* Every node is at its limit. */
+	REPLAY_OVER_BUDGET, /* The budget of power has no room for it now. */
+	REPLAY_NEVER        /* Not even alone would it fit into the budget. */
+};
+/* Choose a node for the request and submit it there. |quoted|: its quote, if it was made before. */
+enum replay_sent replay_send(struct replay *r, const struct replay_call *c,
+	const struct replay_quoted *quoted);
 
 /* Submit |f| to its node. |blocks|: full blocks of r->chain. */
 void replay_submit(struct replay *r, struct replay_flight *f, uint32_t blocks);

@@ -3,6 +3,8 @@
 
 #include "lab/replay/replay_priv.h"
 
+#define BUDGET_WAIT (100 * CGN_MSEC)
+
 struct waiter {
 	struct admission_ticket ticket;
 	struct cgn_link link; /* in replay.decided, once the verdict is given */
@@ -71,12 +73,16 @@ static void waiter_decided(struct replay *r, struct waiter *w)
 {
 	struct admission_ticket *t = &w->ticket;
 	uint16_t slot = t->slot;
-	if (t->verdict == ADMISSION_ADMITTED && !replay_send(r, &w->call, &w->quoted)) {
+	enum replay_sent sent =
+		t->verdict == ADMISSION_ADMITTED ? replay_send(r, &w->call, &w->quoted) : REPLAY_SENT;
+	if (sent == REPLAY_FULL || sent == REPLAY_OVER_BUDGET) {
+		r->budget_wait = sent == REPLAY_OVER_BUDGET ? r->now + BUDGET_WAIT : 0;
 		t->bounced = true;
 		admission_enter(r->admission, t, r->now);
 		return;
 	}
 	bool admitted = t->verdict == ADMISSION_ADMITTED;
+	r->result->refused_power += sent == REPLAY_NEVER;
 	r->result->refused_late += t->verdict == ADMISSION_UNMEETABLE;
 	r->result->refused_full += !admitted && t->verdict != ADMISSION_UNMEETABLE;
 	free(w);
@@ -132,10 +138,13 @@ void waiting_add(struct replay *r, const struct replay_call *c)
 
 void waiting_serve(struct replay *r)
 {
+	if (r->now <
+		r->budget_wait) /* A budget has room again when a prompt is computed, and that a second ago. */
+		return;
 	admission_serve(r->admission, r->now);
 	waiting_decide(r);
 	/* While nothing is in flight, requests that still cannot be sent never can be, unless a replica comes for them. */
-	bool never = r->inflight == 0 && !r->cfg->scales;
+	bool never = r->inflight == 0 && !r->cfg->scales && r->now >= r->budget_wait;
 	for (struct admission_ticket *t; never && (t = admission_pull(r->admission)) != NULL;) {
 		r->result->refused_full++;
 		free(CGN_CONTAINER(t, struct waiter, ticket));

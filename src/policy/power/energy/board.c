@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "policy/power/energy/board.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define LATELY_S 1.0
 
 static void float_store(_Atomic uint32_t *to, float v)
 {
@@ -115,14 +118,15 @@ static void tally_pass(const struct energy_board *b, uint32_t slot, struct energ
 	cgn_nsec was = t->sums.at;
 	if (now <= was)
 		return;
+	const struct energy_load load = load_sum(&t->ours, &t->others);
+	double seconds = (double)cgn_since(now, was) * 1e-9, computing = t->computing + t->others.prompts;
+	t->lately += ((computing < 1 ? computing : 1) - t->lately) * (1 - exp(-seconds / LATELY_S));
 	t->sums.at = now;
 	if (!is_told(t, now))
 		return;
 	(void)energy_board_get(b, slot, &c);
-	const struct energy_load load = load_sum(&t->ours, &t->others);
 	double watts = (double)float_load(&b->seat[slot].pace) * energy_load_watts(&c, &load);
-	(void)energy_share(&load, watts * (double)cgn_since(now, was) * 1e-9, &t->sums.stream_j,
-		&t->sums.token_j);
+	(void)energy_share(&load, watts * seconds, &t->sums.stream_j, &t->sums.token_j);
 }
 
 void energy_board_sums(struct energy_board *b, uint32_t slot, const struct energy_report *r)
@@ -145,18 +149,28 @@ void energy_board_sums(struct energy_board *b, uint32_t slot, const struct energ
 }
 
 struct energy_instant energy_board_count(struct energy_board *b, uint32_t slot,
-	const struct energy_load *less, const struct energy_load *more, cgn_nsec now)
+	const struct energy_change *change, cgn_nsec now)
 {
 	struct energy_tally *t = tally_lock(b, slot);
 	tally_pass(b, slot, t, now);
-	t->ours = load_sum(&t->ours, more);
-	t->ours.streams -= less->streams;
-	t->ours.prompts -= less->prompts;
-	t->ours.prompt_tokens -= less->prompt_tokens;
+	t->ours = load_sum(&t->ours, &change->more);
+	t->ours.streams -= change->less.streams;
+	t->ours.prompts -= change->less.prompts;
+	t->ours.prompt_tokens -= change->less.prompt_tokens;
+	t->computing = t->ours.prompts > 0 ? t->computing + change->computing : 0;
 	struct energy_instant is = t->sums;
 	is.at = is_told(t, now) ? now : 0;
 	tally_unlock(t);
 	return is;
+}
+
+double energy_board_prefill(const struct energy_board *b, uint32_t slot, cgn_nsec now)
+{
+	struct energy_tally *t = tally_lock(b, slot);
+	tally_pass(b, slot, t, now);
+	double share = t->lately;
+	tally_unlock(t);
+	return share;
 }
 
 void energy_board_clear(struct energy_board *b, uint32_t slot)
@@ -193,7 +207,7 @@ double energy_board_node_watts(const struct energy_board *b, uint32_t slot, cgn_
 	return is_lately(&s->measured, now) ? (double)float_load(&s->node_w) : 0;
 }
 
-double energy_board_watts(const struct energy_board *b, uint32_t slot, const struct energy_load *load,
+double energy_board_watts(const struct energy_board *b, uint32_t slot, double streams, double prefill,
 	cgn_nsec now)
 {
 	CGN_MUST(slot < b->n);
@@ -202,9 +216,9 @@ double energy_board_watts(const struct energy_board *b, uint32_t slot, const str
 	unsigned flags = energy_board_get(b, slot, &c);
 	if (!energy_known(&c))
 		return energy_board_node_watts(b, slot, now);
-	double watts = (flags & ENERGY_PARKED) != 0 ? (double)c.decode[0]
-		: load->prompt_tokens > 0           ? (double)c.prefill
-						    : energy_decode_watts(&c, load->streams);
+	bool parked = (flags & ENERGY_PARKED) != 0;
+	double decode = energy_decode_watts(&c, parked ? 0 : streams);
+	double watts = parked ? decode : decode + ((double)c.prefill - decode) * prefill;
 	double scale = is_lately(&s->reported, now) ? (double)float_load(&s->scale) : 1;
 	return watts * scale + (is_lately(&s->measured, now) ? (double)float_load(&s->extra_w) : 0);
 }

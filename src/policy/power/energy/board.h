@@ -22,6 +22,8 @@ struct energy_instant {
 struct energy_tally {
 	atomic_flag locked;
 	struct energy_load ours, others;
+	double computing;           /* Prompts of |ours| that are computed at once, on average. */
+	double lately;              /* Share of the last second or so in which prompts were computed. */
 	struct energy_instant told; /* The last report; at 0: none since the node is there. */
 	struct energy_instant
 		base; /* The difference between |sums| and a report when the agent's meter began. */
@@ -63,16 +65,22 @@ struct energy_report {
 };
 void energy_board_sums(struct energy_board *b, uint32_t slot, const struct energy_report *r);
 void energy_board_clear(struct energy_board *b, uint32_t slot); /* The node is gone, or counts no more. */
-/* From |now| on this router's load at the node has |more| and no longer |less|. Return the sums until |now|; at 0:
- * unknown, or no report for ENERGY_STOP. */
+/* A change of this router's load at a node. */
+struct energy_change {
+	struct energy_load less, more;
+	double computing; /* Prompts that are computed at once, on average: at most 1 for each of |more|. */
+};
+/* The load changes at |now|. Return the sums until then; at 0: unknown, or no report for ENERGY_STOP. */
 struct energy_instant energy_board_count(struct energy_board *b, uint32_t slot,
-	const struct energy_load *less, const struct energy_load *more, cgn_nsec now);
+	const struct energy_change *change, cgn_nsec now);
+/* Return the share of the time in which prompts were computed at the node, in a second or so until |now|. */
+double energy_board_prefill(const struct energy_board *b, uint32_t slot, cgn_nsec now);
 /* The agent measured at |at| that the machine draws |node_w|, of which its counters do not count |extra_w|. 0: unknown. */
 void energy_board_measured(struct energy_board *b, uint32_t slot, double node_w, double extra_w, cgn_nsec at);
-/* Return the watts of a node with the load |load|: what its curve says, times the scale of its last report,
- * and what its meter showed beyond its counters; without a curve the measured watts. A report counts for
- * ENERGY_STOP. 0: unknown. */
-double energy_board_watts(const struct energy_board *b, uint32_t slot, const struct energy_load *load,
+/* Return the mean watts of a node that answers |streams| and computes prompts in the share |prefill| of the time: those of
+ * its curve, times the scale of its last report, and those that its meter showed beyond its counters; without a curve the
+ * measured watts. A report counts for ENERGY_STOP. 0: unknown. */
+double energy_board_watts(const struct energy_board *b, uint32_t slot, double streams, double prefill,
 	cgn_nsec now);
 double energy_board_node_watts(const struct energy_board *b, uint32_t slot,
 	cgn_nsec now); /* Measured; 0: unknown. */

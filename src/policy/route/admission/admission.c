@@ -4,7 +4,6 @@
 #include "policy/route/admission/admission_priv.h"
 
 #define ADMISSION_TAG 0x64ad0e01U
-#define BOUNCE_WAIT   (20 * CGN_MSEC)  /* after a reserved place was gone */
 #define RETRY_WAIT    (250 * CGN_MSEC) /* between attempts when no node can be reached */
 #define QUEUE_IDLE    (300 * CGN_SEC)  /* an empty queue and its rate are kept so long */
 
@@ -193,12 +192,25 @@ static bool queue_is_abandoned(const struct admission *a, const struct admission
 
 /* ---- tickets ---- */
 
+/* Others may have no better luck: let them follow slowly. A request that excludes nodes says nothing of others. */
+static void bounced_wait(const struct admission *a, struct admission_queue *q, struct admission_ticket *t)
+{
+	cgn_nsec until = a->now + ADMISSION_BOUNCE_WAIT;
+	if (t->n_excluded > 0) {
+		t->not_before = until;
+		return;
+	}
+	q->not_before = until;
+	q->window = q->left = 1;
+	q->window_end = until + ADMISSION_BOUNCE_WAIT;
+}
+
 static void ticket_readmit(struct admission *a, struct admission_queue *q, struct admission_ticket *t)
 {
 	if (t->bounced) {
 		a->reserved[t->slot]--;
 		queue_rate_uncount(&q->rate, a->now);
-		*(t->n_excluded > 0 ? &t->not_before : &q->not_before) = a->now + BOUNCE_WAIT;
+		bounced_wait(a, q, t);
 	}
 	if (t->pause)
 		t->not_before = a->now + RETRY_WAIT;

@@ -15,7 +15,13 @@ struct admission_queue {
 	size_t n_retries;
 	struct queue_rate rate;
 	cgn_nsec not_before, idle_since;
+	/* After a request came back, others follow slowly: at most |window| in each ADMISSION_BOUNCE_WAIT, of which |left| are
+	 * left until |window_end|. 0: no limit. */
+	uint32_t window, left;
+	cgn_nsec window_end;
 };
+
+#define ADMISSION_BOUNCE_WAIT (20 * CGN_MSEC) /* After a reserved place was gone. */
 
 struct admission {
 	uint32_t tag;

@@ -2,6 +2,8 @@
 #include "policy/node/breaker/breaker.h"
 #include "policy/route/admission/admission_priv.h"
 
+#define WINDOW_MOST 64
+
 /* A node that waits for a probe takes one request, whatever room it has. */
 static uint32_t node_room(const struct admission *a, const struct route_cand *c)
 {
@@ -81,6 +83,17 @@ static bool retries_serve(struct admission *a, struct admission_queue *q)
 	return false;
 }
 
+/* May another request be admitted in this window? A window without one that came back doubles the next. */
+static bool window_has_room(const struct admission *a, struct admission_queue *q)
+{
+	if (q->window != 0 && a->now >= q->window_end) {
+		q->window = q->window < WINDOW_MOST ? 2 * q->window : 0;
+		q->left = q->window;
+		q->window_end = a->now + ADMISSION_BOUNCE_WAIT;
+	}
+	return q->window == 0 || q->left > 0;
+}
+
 /* Decide about the next request of |q|, if there is room for it. False: there is nothing to decide. */
 static bool queue_serve(struct admission *a, struct admission_queue *q)
 {
@@ -88,13 +101,15 @@ static bool queue_serve(struct admission *a, struct admission_queue *q)
 	uint16_t slot = 0;
 	if (q->n_retries > 0 && retries_serve(a, q))
 		return true;
-	if (queue_len(q->order) == 0 || a->now < q->not_before || !room_find(a, q, NULL, &slot))
+	if (queue_len(q->order) == 0 || a->now < q->not_before || !window_has_room(a, q) ||
+		!room_find(a, q, NULL, &slot))
 		return false;
 	enum queue_take got = queue_take(q->order, a->now, &it);
 	if (got == QUEUE_NONE)
 		return false;
 	struct admission_ticket *t = CGN_CONTAINER(it, struct admission_ticket, item);
 	if (got == QUEUE_GO) {
+		q->left -= q->left > 0;
 		ticket_admit(a, q, t, slot);
 		return true;
 	}

@@ -212,8 +212,8 @@ void chooser_book(struct chooser *c, const struct chooser_ask *ask, const struct
 		.at = ask->now};
 	if (w->load_ms > 0)
 		warm_note(&stats->warm, ask->model->name, ask->now);
-	chooser_energy_booked(c, out, ask->now);
 	load_book(stats, p, out);
+	chooser_energy_booked(c, out, ask->now);
 	hotprefix_book(c, ask, p, out);
 	move_book(c, ask, p, out);
 	prompt_book(c, ask, p, out);

@@ -132,6 +132,10 @@ struct chooser;
 
 /* Return the watts of all nodes at their load of |now|, as router.energy.budget counts them (energy_board_watts). */
 double chooser_watts(const struct chooser_shared *shared, cgn_nsec now);
+/* Return the watts of all nodes with nothing but one stream, where that takes least. 0: no node's power is known. */
+double chooser_watts_least(const struct chooser_shared *shared, cgn_nsec now);
+/* Return the watts that a budget of |budget_w| lets the nodes draw, for the error of the curves. */
+double chooser_budget(double budget_w);
 /* Return the index of the candidate that the rules for energy would have picked where they have no effect (mode
  * shadow); p->n: none, or the power of a candidate is unknown. */
 size_t chooser_energy_shadow(const struct chooser_pick_result *p);

@@ -5,19 +5,36 @@
 /* The share of the budget that is kept free, for the error of the curves. */
 #define BUDGET_MARGIN 0.03
 
-/* The load as the budget counts it: a node that computes a prompt draws what prefill draws. */
-static struct energy_load budget_load(const struct node_stats *s)
+/* The load of a node over the coming second, as the budget counts it. */
+struct draw {
+	double streams; /* Prompts too: they are streams next. */
+	double prefill; /* Seconds that its prompts took in the last second, and take in the coming one; at most 1 counts. */
+};
+
+static double seconds_of(const struct route_speed *s, double tokens)
 {
-	return (struct energy_load){.streams = atomic_load_explicit(&s->decoding, memory_order_relaxed) +
-			atomic_load_explicit(&s->others_decoding, memory_order_relaxed),
-		.prompt_tokens = atomic_load_explicit(&s->queued_tokens, memory_order_relaxed) +
-			atomic_load_explicit(&s->others_tokens, memory_order_relaxed)};
+	return tokens > 0 ? s->prefill_ms > 0 ? tokens * (double)s->prefill_ms * 1e-3 : 1 : 0;
 }
 
-static double watts_expected(const struct energy_curve *w, const struct node_stats *s)
+static struct draw draw_of(const struct chooser_shared *shared, uint32_t slot,
+	const struct route_speed *speed, cgn_nsec now)
 {
-	const struct energy_load load = budget_load(s);
-	return load.prompt_tokens > 0 ? (double)w->prefill : energy_decode_watts(w, load.streams);
+	const struct node_stats *s = &shared->stats[slot];
+	uint64_t tokens = atomic_load_explicit(&s->queued_tokens, memory_order_relaxed) +
+		atomic_load_explicit(&s->others_tokens, memory_order_relaxed);
+	return (struct draw){node_stats_requests(s),
+		energy_board_prefill(shared->energy, slot, now) + seconds_of(speed, (double)tokens)};
+}
+
+static double draw_watts(const struct chooser_shared *shared, uint32_t slot, const struct draw *d,
+	cgn_nsec now)
+{
+	return energy_board_watts(shared->energy, slot, d->streams, d->prefill < 1 ? d->prefill : 1, now);
+}
+
+double chooser_budget(double budget_w)
+{
+	return budget_w * (1 - BUDGET_MARGIN);
 }
 
 double chooser_watts(const struct chooser_shared *shared, cgn_nsec now)
@@ -25,10 +42,42 @@ double chooser_watts(const struct chooser_shared *shared, cgn_nsec now)
 	double sum = 0;
 	uint32_t top = atomic_load_explicit(&shared->energy->top, memory_order_relaxed);
 	for (uint32_t i = 0; i < top; i++) {
-		const struct energy_load load = budget_load(&shared->stats[i]);
-		sum += energy_board_watts(shared->energy, i, &load, now);
+		const struct route_speed speed = node_stats_speed(&shared->stats[i]);
+		const struct draw d = draw_of(shared, i, &speed, now);
+		sum += draw_watts(shared, i, &d, now);
 	}
 	return sum;
+}
+
+/* Return the watts of all nodes without requests. */
+static double watts_idle(const struct chooser_shared *shared, cgn_nsec now)
+{
+	double sum = 0;
+	uint32_t top = atomic_load_explicit(&shared->energy->top, memory_order_relaxed);
+	for (uint32_t i = 0; i < top; i++)
+		sum += energy_board_watts(shared->energy, i, 0, 0, now);
+	return sum;
+}
+
+/* Return the lower one; |a| 0: |b|. */
+static double less_of(double a, double b)
+{
+	return a > 0 && a < b ? a : b;
+}
+
+double chooser_watts_least(const struct chooser_shared *shared, cgn_nsec now)
+{
+	struct energy_curve c;
+	double stream = 0;
+	uint32_t top = atomic_load_explicit(&shared->energy->top, memory_order_relaxed);
+	for (uint32_t i = 0; i < top; i++) {
+		unsigned flags = energy_board_get(shared->energy, i, &c);
+		if (energy_known(&c) && (flags & ENERGY_PARKED) == 0)
+			stream = less_of(stream,
+				energy_board_watts(shared->energy, i, 1, 0, now) -
+					energy_board_watts(shared->energy, i, 0, 0, now));
+	}
+	return stream > 0 ? watts_idle(shared, now) + stream : 0;
 }
 
 static double joules_of(const struct energy_curve *w, const struct route_ask *score,
@@ -75,21 +124,36 @@ static enum route_bar bar_of(const struct route_energy *e, const struct route_as
 	return misses_objective(e, score, c) ? ROUTE_BAR_OBJECTIVE : ROUTE_BAR_NONE;
 }
 
-static void budget_bar(const struct chooser *c, const struct route_energy *e, struct route_cand *cands,
-	size_t n, cgn_nsec now)
+/* Return the watts that a node with the load |is| draws more over the coming second if the request goes there. */
+static double watts_more(const struct chooser_shared *shared, const struct route_cand *c,
+	const struct draw *is, cgn_nsec now)
 {
+	const struct draw then = {is->streams + 1,
+		is->prefill + seconds_of(&c->speed, (double)c->uncached_tokens)};
+	return draw_watts(shared, c->slot, &then, now) - draw_watts(shared, c->slot, is, now);
+}
+
+/* Bar the nodes on which the request would exceed the budget, and note what all nodes would draw with it at least. */
+static void budget_bar(const struct chooser *c, const struct route_energy *e, struct route_ask *score,
+	struct route_cand *cands, size_t n, cgn_nsec now)
+{
+	const struct draw idle = {.streams = 0};
 	struct energy_curve w;
-	double room =
-		e->budget_w > 0 ? e->budget_w * (1 - BUDGET_MARGIN) - chooser_watts(&c->shared, now) : 0;
-	for (size_t i = 0; e->budget_w > 0 && i < n; i++) {
+	if (!(e->budget_w > 0))
+		return;
+	double draw = chooser_watts(&c->shared, now), most = chooser_budget(e->budget_w), alone = 0;
+	for (size_t i = 0; i < n; i++) {
+		const struct draw is = draw_of(&c->shared, cands[i].slot, &cands[i].speed, now);
 		(void)energy_board_get(c->shared.energy, cands[i].slot, &w);
-		double before = watts_expected(&w, &c->shared.stats[cands[i].slot]);
-		double then = cands[i].uncached_tokens > 0
-			? (double)w.prefill
-			: energy_decode_watts(&w, (double)cands[i].decoding + 1);
-		if (energy_known(&w) && then > before && then - before > room)
-			cands[i].barred = ROUTE_BAR_BUDGET;
+		double more = energy_known(&w) ? watts_more(&c->shared, &cands[i], &is, now) : 0;
+		if (cands[i].barred != ROUTE_BAR_NONE || draw + more <= most)
+			continue;
+		cands[i].barred = ROUTE_BAR_BUDGET;
+		score->barred_w = less_of(score->barred_w, draw + more);
+		alone = less_of(alone, watts_more(&c->shared, &cands[i], &idle, now));
 	}
+	score->never_w = score->barred_w > 0 ? watts_idle(&c->shared, now) + alone : 0;
+	score->never_w = score->never_w > most ? score->never_w : 0;
 }
 
 void chooser_energy_fill(const struct chooser *c, const struct chooser_ask *ask, struct route_ask *score,
@@ -114,7 +178,7 @@ void chooser_energy_fill(const struct chooser *c, const struct chooser_ask *ask,
 		cands[i].joules = score->most_joules = 0;
 	bar_lift(score, cands, n, ROUTE_BAR_OBJECTIVE);
 	bar_lift(score, cands, n, ROUTE_BAR_HOT);
-	budget_bar(c, e, cands, n, ask->now);
+	budget_bar(c, e, score, cands, n, ask->now);
 }
 
 size_t chooser_energy_shadow(const struct chooser_pick_result *p)
@@ -134,15 +198,21 @@ static struct energy_load prompt_of(const struct chooser_ticket *t)
 	return (struct energy_load){.prompts = 1, .prompt_tokens = t->new_tokens};
 }
 
-static const struct energy_load nothing, stream = {.streams = 1};
+static const struct energy_load stream = {.streams = 1};
 
-/* The load of the node changes from |less| to |more|. Return the sums before it. */
+/* The load of the node changes. Return the sums before it. */
 static struct energy_instant load_change(const struct chooser *c, const struct chooser_ticket *t,
-	const struct energy_load *less, const struct energy_load *more, cgn_nsec now)
+	const struct energy_change *change, cgn_nsec now)
 {
 	if (c->shared.energy == NULL)
 		return (struct energy_instant){.at = 0};
-	return energy_board_count(c->shared.energy, t->slot, less, more, now);
+	return energy_board_count(c->shared.energy, t->slot, change, now);
+}
+
+/* Return the share of its time in which the prompt of |t| is computed: a whole answer shows its first byte with its last. */
+static double computing_of(const struct chooser_ticket *t)
+{
+	return t->whole && t->new_tokens > 0 ? (double)t->queued_tokens / t->new_tokens : 1;
 }
 
 /* Add the joules until |to| of the phase that |t| is in. A report may say less than was expected before it, so a
@@ -161,22 +231,24 @@ static void phase_add(const struct chooser_ticket *t, struct chooser_energy *e,
 
 void chooser_energy_booked(const struct chooser *c, struct chooser_ticket *t, cgn_nsec now)
 {
-	const struct energy_load prompt = prompt_of(t);
-	t->energy.from = load_change(c, t, &nothing, &prompt, now);
+	t->energy.from = load_change(c, t,
+		&(struct energy_change){.more = prompt_of(t), .computing = computing_of(t)}, now);
 	t->energy.counted = t->energy.from.at != 0;
 }
 
 void chooser_energy_begun(const struct chooser *c, struct chooser_ticket *t, cgn_nsec now)
 {
-	const struct energy_load prompt = prompt_of(t);
-	const struct energy_instant to = load_change(c, t, &prompt, &stream, now);
+	const struct energy_instant to = load_change(c, t,
+		&(struct energy_change){.less = prompt_of(t), .more = stream, .computing = -computing_of(t)},
+		now);
 	phase_add(t, &t->energy, &to);
 }
 
 void chooser_energy_left(const struct chooser *c, struct chooser_ticket *t, cgn_nsec now)
 {
-	const struct energy_load prompt = prompt_of(t);
-	const struct energy_instant to = load_change(c, t, t->prefilling ? &prompt : &stream, &nothing, now);
+	const struct energy_change prompt = {.less = prompt_of(t), .computing = -computing_of(t)},
+				   answer = {.less = stream};
+	const struct energy_instant to = load_change(c, t, t->prefilling ? &prompt : &answer, now);
 	phase_add(t, &t->energy, &to);
 }
 
@@ -189,7 +261,8 @@ struct chooser_energy chooser_joules(const struct chooser *c, const struct choos
 {
 	struct chooser_energy e = t->energy;
 	if (t->booked && e.counted) {
-		const struct energy_instant to = load_change(c, t, &nothing, &nothing, now);
+		const struct energy_instant to =
+			load_change(c, t, &(struct energy_change){.computing = 0}, now);
 		phase_add(t, &e, &to);
 	}
 	double sum = at_least_0(e.prefill_j + e.decode_j), prefill = at_least_0(e.prefill_j);

@@ -129,6 +129,8 @@ struct route_ask {
 	bool spares;         /* Obey |barred| of the candidates, and charge |ms_per_joule|. */
 	double ms_per_joule; /* Price of a joule in predicted. */
 	float most_joules;   /* Most joules of all candidates, for weighted; 0: unknown. */
+	double barred_w; /* Least watts of all nodes with the request at a node that the budget bars; 0: it bars none. */
+	double never_w; /* The same without any other request, where that is above the budget too; else 0. */
 	struct route_weights weights;
 	const uint64_t *chain; /* Digests of the prompt's blocks; may be NULL. */
 	size_t blocks;         /* Blocks of the chain; 0: no prompt. */

@@ -10,7 +10,8 @@
 /* Return the label of cgn_resumes_total for an answer that is not continued. */
 static const char *resume_outcome(const char *code)
 {
-	static const char *const waited[] = {"overloaded", "queue_full", "queue_timeout", "draining"};
+	static const char *const waited[] = {"overloaded", "queue_full", "queue_timeout", "power_budget",
+		"draining"};
 	for (size_t i = 0; i < CGN_COUNT(waited); i++)
 		if (strcmp(code, waited[i]) == 0)
 			return "no_room";

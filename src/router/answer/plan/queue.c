@@ -2,6 +2,8 @@
 /* queue: the worker's side of admission: which requests wait, their tickets, and what follows a verdict. */
 #include <stdlib.h>
 
+#include "base/log/log.h"
+
 #include "router/answer/answer/resume.h"
 #include "router/answer/plan/legs.h"
 #include "router/answer/plan/queue.h"
@@ -238,6 +240,8 @@ void gw_queue_room(struct gw_worker *w)
 void gw_queue_predict(struct gw_req *r, const struct chooser_pick_result *p)
 {
 	r->plan.ttft = admission_forecast_of(p, r->w->shared->choice.stats, r->prompt.tokens);
+	r->plan.barred_w = p->verdict == ROUTE_FULL ? p->ask.barred_w : 0;
+	r->plan.never_w = p->verdict == ROUTE_FULL ? p->ask.never_w : 0;
 }
 
 static bool others_wait(const struct gw_req *r)
@@ -345,13 +349,40 @@ static void ticket_give_up(struct gw_req *r)
 		gw_limit_settle(r);
 }
 
+/* Refuse a request that the budget of power has no room for, and say so in the log. */
+static enum gw_step power_refuse(struct gw_req *r, unsigned retry_after, const char *when, double watts)
+{
+	const double budget = r->w->rules->route.energy.budget_w;
+	const struct gw_refusal how = {503, "server_error", "power_budget", .reason = "power_budget",
+		.retry_after = retry_after};
+	cgn_log_limited(WARN, "gateway.power_budget", F_STRN("model", r->prompt.model),
+		F_F64("budget_w", budget), F_F64("watts", watts), F_STR("when", when));
+	return gw_plan_fail(r, &how,
+		"no node that serves %.*s had room in the budget of power (router.energy.budget, %.0f W less 3 %%): %s the nodes would draw %.0f W with the request",
+		CGN_STR_ARG(r->prompt.model), budget, when, watts);
+}
+
+bool gw_queue_refuse_power(struct gw_req *r)
+{
+	if (!(r->plan.never_w > 0) || r->client.from.peer != NULL)
+		return false;
+	ticket_give_up(r);
+	(void)power_refuse(r, 0, "even alone", r->plan.never_w);
+	return true;
+}
+
 static enum gw_step queue_timed_out(struct gw_req *r)
 {
 	cgn_nsec ms = atomic_load_explicit(&admission_of(r)->wait_ms[bucket_of(r)], memory_order_relaxed);
 	bool late = cgn_loop_now(r->w->loop) >= first_byte_end(r);
 	ticket_give_up(r);
 	if (late)
-		return budget_refuse(r, admission_retry_after(ms * CGN_MSEC), "the time is over");
+		return budget_refuse(r, admission_retry_after(ms * CGN_MSEC),
+			r->plan.barred_w > 0 ? "the budget of power (router.energy.budget) had no room"
+					     : "the time is over");
+	if (r->plan.barred_w > 0)
+		return power_refuse(r, admission_retry_after(ms * CGN_MSEC), "when it was last tried",
+			r->plan.barred_w);
 	struct gw_refusal how = {503, "server_error", "queue_timeout", .reason = "queue_timeout",
 		.retry_after = admission_retry_after(ms * CGN_MSEC)};
 	return gw_plan_fail(r, &how,

@@ -18,6 +18,8 @@ void gw_queue_predict(struct gw_req *r, const struct chooser_pick_result *p);
 bool gw_queue_refuse_unmeetable(struct gw_req *r);
 /* Refuse a request with Prefer: if-available that |p| would let wait until an engine is loaded. */
 bool gw_queue_refuse_load(struct gw_req *r, const struct chooser_pick_result *p);
+/* Refuse the request if the budget of power has no room for it even without any other. Call after gw_queue_predict. */
+bool gw_queue_refuse_power(struct gw_req *r);
 /* Go to GW_QUEUE, which comes back to GW_ROUTE. A request with Prefer: if-available of which the
  * client has seen nothing is refused instead. */
 void gw_queue_enter(struct gw_req *r, enum route_verdict verdict);

@@ -154,6 +154,8 @@ static bool is_held_up(struct gw_req *r, const struct chooser_ask *ask)
 	gw_queue_predict(r, &p);
 	if (waits)
 		explain_wait(r, ask, &p);
+	if (waits && gw_queue_refuse_power(r))
+		return true;
 	if (waits)
 		gw_quote_note(r, ask, &p, true);
 	gw_quote_promise(r, ask, &p, waits);
@@ -203,6 +205,8 @@ static enum gw_step leg_place(struct gw_req *r, struct chooser_ask *ask, cgn_nse
 		quote_note(r, ask, &p, true);
 		gw_queue_predict(r, &p);
 		explain_wait(r, ask, &p);
+		if (gw_queue_refuse_power(r))
+			return STEP_AGAIN;
 		gw_prefill_undecide(r);
 		gw_queue_enter(r, p.verdict);
 		return STEP_AGAIN;

@@ -14,16 +14,22 @@
 
 #define POOL_THREADS 4 /* Threads of libuv's pool, for all but buckets. */
 
-CGN_RC router_state_path(const struct router *r, const char *kind, char out[PATH_MAX], struct cgn_err *err)
+CGN_RC router_state_path_by(const struct config *cfg, const char *kind, char out[PATH_MAX],
+	struct cgn_err *err)
 {
 	char name[300];
-	(void)snprintf(name, sizeof name, "%.120s.%.150s", r->cfg->cluster.name, r->cfg->router.listen);
+	(void)snprintf(name, sizeof name, "%.120s.%.150s", cfg->cluster.name, cfg->router.listen);
 	for (char *p = name; *p != '\0'; p++)
 		*p = *p == '/' ? '_' : *p;
-	int n = snprintf(out, PATH_MAX, "%s/%s.%s", r->cfg->cluster.state_dir, name, kind);
+	int n = snprintf(out, PATH_MAX, "%s/%s.%s", cfg->cluster.state_dir, name, kind);
 	if (n < 0 || n >= PATH_MAX)
 		return CGN_FAIL(err, INVALID, "cluster.state_dir is too long");
 	return CGN_OK;
+}
+
+CGN_RC router_state_path(const struct router *r, const char *kind, char out[PATH_MAX], struct cgn_err *err)
+{
+	return router_state_path_by(r->cfg, kind, out, err);
 }
 
 CGN_RC router_state_lock(const struct router *r, struct cgn_err *err)

@@ -9,6 +9,7 @@
 #include "io/os/disk/disk.h"
 #include "joint/web/webclient/webclient.h"
 #include "policy/power/energy/series.h"
+#include "router/control/control/powerbudget.h"
 #include "router/control/control/router.h"
 #include "router/metrics.h"
 
@@ -146,6 +147,7 @@ void router_energy_follow(struct router *r, cgn_nsec now)
 	struct router_price *p = &r->price;
 	metric_set(METRIC_ONE(r->shared.telemetry, ENERGY_BUDGET), r->cfg->router.energy.budget);
 	metric_set(METRIC_ONE(r->shared.telemetry, ENERGY_NODES), chooser_watts(&r->shared.choice, now));
+	router_power_follow(r, now);
 	struct cgn_err err = {0};
 	double value = 0, ratio = 1;
 	if (p->next > now)

@@ -13,6 +13,7 @@
 #include "router/control/control/keys.h"
 #include "router/control/control/parking.h"
 #include "router/control/control/policy.h"
+#include "router/control/control/powerbudget.h"
 #include "router/control/control/price.h"
 #include "router/control/control/traffic.h"
 #include "router/control/control/wanted.h"
@@ -91,6 +92,7 @@ struct router {
 	struct router_traffic traffic;
 	struct router_history history;
 	struct router_price price;
+	struct router_power power;
 	struct router_parking parking;
 	struct router_heartbeat *heartbeats; /* heartbeats of the peers, by place; NULL: none */
 	struct router_summaries *summaries;  /* NULL: peers are not asked for theirs, nor told ours. */

@@ -185,6 +185,19 @@ static void warnings_fill(struct router *r, struct pb_tree *t, Cognitora__V1__St
 	to->not_isolated = pb_tree_text(t, cgn_str_of(cgn_buf_z(&leaky)));
 }
 
+static void power_fill(struct router *r, struct pb_tree *t, Cognitora__V1__StatusResponse *to)
+{
+	double budget = r->cfg->router.energy.budget;
+	cgn_nsec now = cgn_loop_now(r->loop);
+	if (!(budget > 0) || r->cfg->router.energy.mode != ENERGY_MODE_ON)
+		return;
+	to->power = PB_NEW(t, power_status);
+	to->power->budget_watts = budget;
+	to->power->limit_watts = chooser_budget(budget);
+	to->power->watts = chooser_watts(&r->shared.choice, now);
+	to->power->least_watts = chooser_watts_least(&r->shared.choice, now);
+}
+
 bool router_fill_status_response(const struct document_query *q, Cognitora__V1__StatusResponse *to)
 {
 	struct router *r = q->r;
@@ -199,6 +212,7 @@ bool router_fill_status_response(const struct document_query *q, Cognitora__V1__
 	router_policy_fill(r, to->policy);
 	to->traffic = PB_NEW(t, traffic_status);
 	router_traffic_fill(r, to->traffic);
+	power_fill(r, t, to);
 	warnings_fill(r, t, to);
 	router_shadows_fill(r, t, to);
 	router_pools_fill(r, t, to);

@@ -87,6 +87,7 @@ struct gw_plan {
 	cgn_nsec queued_at; /* 0: never queued */
 	cgn_nsec queued;    /* total time spent waiting */
 	struct admission_forecast ttft;
+	double barred_w, never_w; /* route_ask has them, of the last pick. */
 	struct gw_away away;
 	bool renamed;    /* the current leg's node serves the model under another name */
 	bool budgeted;   /* counted by the retry budget */

@@ -62,8 +62,8 @@ static void request_refuse(struct picker_stream *s, int status, const char *code
  * there is no endpoint. */
 static int status_for(const struct picker_stream *s)
 {
-	static const char *const shed[] = {"overloaded", "queue_full", "queue_timeout", "slo_unmeetable",
-		"would_wait"};
+	static const char *const shed[] = {"overloaded", "queue_full", "queue_timeout", "power_budget",
+		"slo_unmeetable", "would_wait"};
 	struct json_val whole, error;
 	struct cgn_arena a;
 	int status = s->status;

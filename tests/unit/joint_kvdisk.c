@@ -542,6 +542,18 @@ static void test_what_is_worth_it_is_carried(void **state)
 	world_end(&w);
 }
 
+static void test_small_ones_that_are_worth_it_are_carried(void **state)
+{
+	struct world w;
+	(void)state;
+	world_begin(&w);
+	world_open(&w);
+	told.worth = KVDISK_CARRY;
+	fill_up(&w, 0, 12000, 8000);
+	assert_true(told.moved > 100);
+	world_end(&w);
+}
+
 static void test_pinned_stays(void **state)
 {
 	struct world w;
@@ -1011,6 +1023,55 @@ static void test_folders_of_others(void **state)
 	world_end(&w);
 }
 
+static char from_folder[PATH_MAX], to_folder[PATH_MAX];
+static unsigned slabs_moved;
+
+static cgn_rc slab_move(void *user, const char *name, struct cgn_err *err)
+{
+	char from[2 * PATH_MAX], to[2 * PATH_MAX];
+	(void)user;
+	(void)err;
+	(void)snprintf(from, sizeof from, "%s/%s", from_folder, name);
+	(void)snprintf(to, sizeof to, "%s/%s", to_folder, name);
+	if (strncmp(name, "slab-", 5) != 0 || access(to, F_OK) == 0)
+		return CGN_OK;
+	assert_int_equal(rename(from, to), 0);
+	file_flip(to, 8);
+	slabs_moved++;
+	return CGN_OK;
+}
+
+/* Files of another store, with damaged heads, lie in the folder when the index is made again. */
+static void test_a_file_of_another_store_has_no_values(void **state)
+{
+	struct world w;
+	char path[PATH_MAX];
+	(void)state;
+	world_begin(&w);
+	w.cfg.file_bytes = MIB;
+	world_open(&w);
+	for (uint32_t i = 0; i < 30; i++)
+		(void)disk_put(&w, i, 1, 200000);
+	kvdisk_close(&w.d);
+	(void)snprintf(from_folder, sizeof from_folder, "%s/other", w.root);
+	(void)snprintf(to_folder, sizeof to_folder, "%s", w.dir);
+	assert_int_equal(rename(w.dir, from_folder), 0);
+	world_open(&w);
+	(void)disk_put(&w, 100, 1, 200000);
+	kvdisk_close(&w.d);
+	slabs_moved = 0;
+	assert_true(cgn_ok(dir_each(from_folder, slab_move, NULL, &w.err)));
+	assert_true(slabs_moved > 1);
+	path_of(path, &w, "index");
+	disk_folder_remove(path);
+	world_open(&w);
+	assert_true(w.how.rebuilt);
+	for (uint32_t i = 0; i < 30; i++)
+		expect_none(&w, i);
+	disk_expect(&w, 100, 1);
+	world_end(&w);
+}
+
 static void test_an_index_elsewhere(void **state)
 {
 	struct world w, other;
@@ -1094,6 +1155,30 @@ static void test_removed_while_nothing_can_be_written(void **state)
 		assert_int_equal(disk_stats(&w).entries, 21);
 		world_again(&w);
 	}
+	world_end(&w);
+}
+
+/* Values had no room, but the databases had. */
+static void test_a_disk_that_has_room_again_refuses_no_more(void **state)
+{
+	struct world w;
+	struct rlimit was, none;
+	kvdisk_place at;
+	(void)state;
+	world_begin(&w);
+	world_open(&w);
+	assert_int_equal(getrlimit(RLIMIT_FSIZE, &was), 0);
+	none = (struct rlimit){MIB, was.rlim_max};
+	(void)signal(SIGXFSZ, SIG_IGN);
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &none), 0);
+	for (uint32_t i = 0; i < 20 && !disk_stats(&w).refusing; i++)
+		(void)try_put(w.d, i, 1, 200000, &at, NULL);
+	assert_true(disk_stats(&w).refusing);
+	assert_false(db_stuck(w.d->index) || db_stuck(w.d->small));
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &was), 0);
+	kvdisk_tend(w.d);
+	assert_false(disk_stats(&w).refusing);
+	(void)disk_put(&w, 30, 1, 200000);
 	world_end(&w);
 }
 
@@ -1185,6 +1270,7 @@ int main(void)
 		cmocka_unit_test(test_the_oldest_goes),
 		cmocka_unit_test(test_small_ones_go_too),
 		cmocka_unit_test(test_what_is_worth_it_is_carried),
+		cmocka_unit_test(test_small_ones_that_are_worth_it_are_carried),
 		cmocka_unit_test(test_pinned_stays),
 		cmocka_unit_test(test_too_large),
 		cmocka_unit_test(test_time_to_live),
@@ -1197,9 +1283,11 @@ int main(void)
 		cmocka_unit_test(test_a_damaged_database),
 		cmocka_unit_test(test_bits_anywhere),
 		cmocka_unit_test(test_folders_of_others),
+		cmocka_unit_test(test_a_file_of_another_store_has_no_values),
 		cmocka_unit_test(test_an_index_elsewhere),
 		cmocka_unit_test(test_a_full_disk),
 		cmocka_unit_test(test_removed_while_nothing_can_be_written),
+		cmocka_unit_test(test_a_disk_that_has_room_again_refuses_no_more),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

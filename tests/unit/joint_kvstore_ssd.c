@@ -367,6 +367,39 @@ static void test_names_and_times_are_kept(void **state)
 	world_end(&w);
 }
 
+static uint64_t wall;
+
+static uint64_t fake_wall(void)
+{
+	return wall;
+}
+
+/* A value that came back from SSD ends when it was to end. */
+static void test_an_end_holds_for_what_was_read_again(void **state)
+{
+	struct world w;
+	struct block_key k = key_of(0);
+	struct block_info info;
+	(void)state;
+	world_begin(&w, 8 * MIB, true);
+	wall = UINT64_C(1900000000000);
+	w.cfg.wall_ms = fake_wall;
+	world_again(&w);
+	for (uint32_t i = 0; i < 60; i++) {
+		store_put(&w, i, 1, 300000);
+		store_settle(&w);
+	}
+	assert_false(store_tiers(&w, 0) & 1U << BLOCK_RAM);
+	assert_int_equal(read_got(&w, 0).code, CGN_FINE);
+	assert_true(store_tiers(&w, 0) & 1U << BLOCK_RAM);
+	assert_true(kvstore_expire(w.s, &k, KVSTORE_ANY_EXPIRY, wall + 1000));
+	assert_true(kvstore_lookup(w.s, &k, &info));
+	wall += 1000;
+	assert_false(kvstore_lookup(w.s, &k, &info));
+	assert_int_equal(read_got(&w, 0).code, CGN_NOT_FOUND);
+	world_end(&w);
+}
+
 static void test_removed_and_replaced(void **state)
 {
 	struct world w;
@@ -681,6 +714,7 @@ int main(void)
 		cmocka_unit_test(test_what_leaves_ram_stays_on_ssd),
 		cmocka_unit_test(test_names_and_times_are_kept),
 		cmocka_unit_test(test_removed_and_replaced),
+		cmocka_unit_test(test_an_end_holds_for_what_was_read_again),
 		cmocka_unit_test(test_one_read_for_all_who_wait),
 		cmocka_unit_test(test_cancelled),
 		cmocka_unit_test(test_a_slow_disk_is_caught_up_with),

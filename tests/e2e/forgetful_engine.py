@@ -34,6 +34,7 @@ class Connection(http.server.BaseHTTPRequestHandler):
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(raw)))
+        self.send_header("X-Account", "the-operators")
         self.end_headers()
         self.wfile.write(raw)
 

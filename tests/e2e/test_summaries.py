@@ -257,10 +257,16 @@ def test_sets_that_differ_are_repaired(world):
     world.warm("b", 1)
     world.knows("b", 100)
 
+    asked = []
+
+    def note(path, body):
+        asked.append(path)
+        return body
+
     def flip(path, body):
         """A change whose sum is another one's: as if one before it had been lost."""
         if path.startswith("/federation/") and body[4] == 2 and body[16] != 0:  # changes, one model
-            tap.change = lambda path, body: body
+            tap.change = note
             return body[:17] + bytes([body[17] ^ 1]) + body[18:]
         return body
 
@@ -269,6 +275,7 @@ def test_sets_that_differ_are_repaired(world):
     world.counted("b", "diverged")
     world.knows("b", 200)
     world.counted("b", "whole", 2)
+    assert "since=0&" in next(path for path in asked if path.startswith("/federation/")), asked
     [event] = world.c["a"].router_process.events("router.summary_diverged")
     assert event["peer"] == "b" and event["then"] == "the whole is asked for"
     world.hold()

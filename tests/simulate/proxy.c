@@ -18,6 +18,8 @@ struct link {
 	int client, engine;
 	enum odd odd;      /* The fault of this answer */
 	uint64_t cut_at;   /* Bytes of the answer that pass */
+	unsigned chunks;   /* Chunks so far */
+	bool messages;     /* Anthropic's API */
 	struct cgn_buf in; /* The request */
 };
 
@@ -73,6 +75,15 @@ static bool read_more(int fd, struct cgn_buf *b)
 
 /* ---- answers that are not the engine's ---- */
 
+static bool answer_text(const struct link *l, const char *status, const char *text)
+{
+	char answer[400];
+	(void)snprintf(answer, sizeof answer,
+		"HTTP/1.1 %s\r\nContent-Type: application/json\r\nContent-Length: %zu\r\n\r\n%s", status,
+		strlen(text), text);
+	return send_text(l->client, answer);
+}
+
 static bool answer_instead(const struct link *l)
 {
 	static const char page[] = "<html><body>502 Bad Gateway</body></html>";
@@ -93,6 +104,13 @@ static bool answer_instead(const struct link *l)
 		return send_text(l->client,
 			"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 			"39\r\ndata: {\"error\":{\"message\":\"the queue is full\",\"code\":503}}\r\n0\r\n\r\n");
+	case ODD_NO_MODEL:
+		return answer_text(l, "404 Not Found",
+			"{\"error\":{\"message\":\"The model `m` does not exist.\",\"code\":404}}");
+	case ODD_NO_KEY:
+		return answer_text(l, "401 Unauthorized", "{\"error\":{\"message\":\"Unauthorized\"}}");
+	case ODD_NO_LIST:
+		return answer_text(l, "200 OK", "{\"object\":\"list\",\"data\":[]}");
 	default:
 		return false;
 	}
@@ -100,7 +118,8 @@ static bool answer_instead(const struct link *l)
 
 static bool is_instead(enum odd o)
 {
-	return o == ODD_PAGE || o == ODD_EMPTY || o == ODD_GARBAGE || o == ODD_EVENT_ERROR;
+	return o == ODD_PAGE || o == ODD_EMPTY || o == ODD_GARBAGE || o == ODD_EVENT_ERROR ||
+		o == ODD_NO_MODEL || o == ODD_NO_KEY || o == ODD_NO_LIST;
 }
 
 /* ---- the engine's answer ---- */
@@ -141,6 +160,30 @@ static bool pass_n(struct link *l, struct cgn_buf *b, size_t n)
 	return true;
 }
 
+static bool send_chunk(const struct link *l, const char *text)
+{
+	char chunk[300];
+	(void)snprintf(chunk, sizeof chunk, "%zx\r\n%s\r\n", strlen(text), text);
+	return send_text(l->client, chunk);
+}
+
+/* Wait, or send a chunk of our own, before the next one. False: the connection is to end. */
+static bool chunk_odd(struct link *l, bool last)
+{
+	static const char error[] =
+		"data: {\"error\":{\"message\":\"out of memory\",\"type\":\"server_error\",\"code\":500}}\n\n";
+	static const char anthropic[] =
+		"event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"api_error\",\"message\":\"out of memory\"}}\n\n";
+	l->chunks++;
+	if (l->odd == ODD_SELDOM && l->chunks < 8)
+		world_sleep(14 * WORLD_SEC);
+	if (l->odd == ODD_BEHIND && last)
+		return send_chunk(l, "data: {\"choices\":[]}\n\n");
+	if (l->odd != ODD_MIDDLE || l->chunks != 3 || last)
+		return true;
+	return send_chunk(l, l->messages ? anthropic : error) && send_text(l->client, "0\r\n\r\n") && false;
+}
+
 static bool pass_chunks(struct link *l, struct cgn_buf *b)
 {
 	for (;;) {
@@ -149,11 +192,22 @@ static bool pass_chunks(struct link *l, struct cgn_buf *b)
 			if (!read_more(l->engine, b))
 				return false;
 		size_t size = strtoull(b->p, NULL, 16), line = (size_t)(end - b->p) + 2;
+		if (!chunk_odd(l, size == 0))
+			return false;
 		if (!pass_n(l, b, line + size + 2))
 			return false;
 		if (size == 0)
 			return true;
 	}
+}
+
+/* Tell another length than the body has. */
+static void head_odd(const struct link *l, struct cgn_buf *b, size_t head)
+{
+	char *at = l->odd == ODD_LONGER || l->odd == ODD_SHORTER ? memmem(b->p, head, "ength: ", 7) : NULL;
+	if (at == NULL)
+		return;
+	at[7] = l->odd == ODD_LONGER ? '9' : '1';
 }
 
 /* Pass one answer on. False: both connections end. */
@@ -164,12 +218,14 @@ static bool pass_answer(struct link *l)
 	bool chunked = head > 0 && has_text(&b, head, "transfer-encoding: chunked");
 	size_t length = head > 0 ? number_in(&b, head, "content-length:", 0) : 0;
 	bool ok = head > 0;
+	if (ok && !chunked)
+		head_odd(l, &b, head);
 	if (ok && l->odd == ODD_CONTINUE)
 		ok = send_text(l->client, "HTTP/1.1 100 Continue\r\n\r\n");
 	ok = ok && pass_n(l, &b, head) && (chunked ? pass_chunks(l, &b) : pass_n(l, &b, length));
 	cgn_buf_fini(&b);
 	/* A server may close a connection whenever it rests. */
-	return ok && l->odd != ODD_CLOSES;
+	return ok && l->odd != ODD_CLOSES && l->odd != ODD_LONGER && l->odd != ODD_SELDOM;
 }
 
 /* ---- requests ---- */
@@ -178,6 +234,9 @@ static enum odd odd_of(const struct cgn_buf *in, size_t head)
 {
 	bool generates = head > 5 && memcmp(in->p, "POST ", 5) == 0 && has_text(in, head, "/v1/") &&
 		!has_text(in, head, "tokenize");
+	if (PLAN(odd_engine) == ODD_NO_LIST)
+		generates =
+			has_text(in, head, "GET /v1/models ") && world_now() > 8 * WORLD_SEC && !cluster.over;
 	if (!generates || ++answers % PLAN(odd_share) != 0)
 		return ODD_NOTHING;
 	return (enum odd)PLAN(odd_engine);
@@ -193,6 +252,8 @@ static bool pass_request(struct link *l)
 		if (!read_more(l->client, &l->in))
 			return false;
 	l->odd = odd_of(&l->in, head);
+	l->chunks = 0;
+	l->messages = has_text(&l->in, head, "/v1/messages");
 	l->cut_at = l->odd == ODD_CUT_BYTE ? 1 + world_draw(2500) : 0;
 	bool instead = is_instead(l->odd),
 	     ok = instead ? answer_instead(l) : http_send_all(l->engine, l->in.p, all);

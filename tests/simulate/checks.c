@@ -339,6 +339,66 @@ static void check_log(void)
 			(unsigned long long)cluster.sent);
 }
 
+/* ---- tenants ---- */
+
+#define APART_WORDS 200 /* Some blocks of KV cache */
+
+/* The tokens of a prompt, and those that the engine had in its cache. */
+struct cost {
+	bool answered;
+	uint64_t prompt, cached; /* Tokens */
+};
+
+static struct cost prompt_cost(const struct tenant *t, struct cgn_str body)
+{
+	struct http_got got;
+	struct json_val doc, usage, details;
+	struct cost c = {0};
+	struct http_want want = {.ip = world_host_address(cluster.router.host),
+		.port = 8080,
+		.method = "POST",
+		.path = "/v1/completions",
+		.headers = t->header,
+		.body = body,
+		.timeout = 60 * WORLD_SEC};
+	http_ask(&want, &got);
+	c.answered = got.end == HTTP_WHOLE && got.status == 200 &&
+		cgn_ok(json_parse(cgn_buf_view(&got.body), &doc, NULL, NULL)) &&
+		json_get(doc, "usage", &usage);
+	if (c.answered) {
+		c.prompt = json_get_u64(usage, "prompt_tokens", 0);
+		c.cached = json_get(usage, "prompt_tokens_details", &details)
+			? json_get_u64(details, "cached_tokens", 0)
+			: 0;
+	}
+	http_got_fini(&got);
+	return c;
+}
+
+/* Check that no prompt of a tenant is cached because another tenant has sent it. The time to the first byte follows from the cached
+ * tokens. Hand-off is left out: the tokens that were handed over count as cached. */
+static void check_apart(void)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf body = {0};
+	/* The hook knows drawn requests alone. */
+	if (cluster.n_tenants < 2 || PLAN(handoff) != DIALECT_NONE || PLAN(odd_engine) != ODD_NOTHING ||
+		PLAN(hook) > 0)
+		return;
+	cgn_buf_putz(&body, "{\"model\":\"m\",\"max_tokens\":2,\"prompt\":\"");
+	for (unsigned i = 0; i < APART_WORDS; i++)
+		cgn_buf_fmt(&body, "w%llu ", (unsigned long long)world_draw(1000));
+	cgn_buf_putz(&body, "\"}");
+	struct cost first = prompt_cost(&cluster.tenant[1], cgn_buf_view(&body)),
+		    again = prompt_cost(&cluster.tenant[1], cgn_buf_view(&body)),
+		    other = prompt_cost(&cluster.tenant[0], cgn_buf_view(&body));
+	world_tell("a prompt of %llu tokens: %llu, then %llu are cached, of another tenant %llu",
+		(unsigned long long)first.prompt, (unsigned long long)first.cached,
+		(unsigned long long)again.cached, (unsigned long long)other.cached);
+	if (first.answered && other.answered && other.cached > first.cached)
+		world_fail("a tenant finds another's prompt: %llu of %llu tokens are cached",
+			(unsigned long long)other.cached, (unsigned long long)other.prompt);
+}
+
 void checks_at_rest(void)
 {
 	uint64_t began = world_now();
@@ -356,4 +416,5 @@ void checks_at_rest(void)
 	world_sleep(2 * WORLD_SEC);
 	check_log();
 	check_tenants();
+	check_apart();
 }

@@ -296,7 +296,8 @@ static void request_judge(struct request *r, const struct http_got *got, uint64_
 	case HTTP_NOTHING:
 	case HTTP_REFUSED:
 		/* A document whose rest does not come is cut; a stream ends with an error. */
-		if (!router_harmed(began) && !(got->end == HTTP_CUT && !r->stream && is_troubled(began)))
+		if (!router_harmed(began) &&
+			!(got->end == HTTP_CUT && (!r->stream || got->status != 200) && is_troubled(began)))
 			world_fail("the gateway cut a connection: request %u, %s after %zu bytes", r->id,
 				http_end_text(got->end), got->body.n);
 		cluster.lost++;

@@ -260,7 +260,12 @@ def test_status_shows_the_traffic_of_the_last_minute(cluster):
     assert 0.5 * t["prompt_tokens"] < t["cached_tokens"] < t["prompt_tokens"]  # all but the first found the prompt
     assert 0 < t["ttft_p50_ms"] <= t["ttft_p95_ms"] < 30_000
     text = fine(*at)
-    assert f"hit ratio {100 * t['cached_tokens'] / t['prompt_tokens']:.1f} %; TTFT p50 " in text and "requests/s in the last" in text, text
+    assert f"hit ratio {100 * t['cached_tokens'] / t['prompt_tokens']:.1f} %; TTFT p50 " in text and "requests/s in the last" in text and "refused" not in text, text
+    assert cluster.chat("x", model="none").status == 404
+    assert cluster.chat("x", headers={"X-Cgn-Node": "none"}).status == 503
+    told = until(lambda: (x := json.loads(fine(*at, "-o", "json"))["traffic"])["refused"] >= 1 and x["failed"] >= 1 and x, "both are counted")
+    assert told["failed"] == 1, told
+    assert f", of {told['requests']} requests 1 failed, {told['refused']} were refused; hit ratio" in fine(*at), fine(*at)
 
 
 EVIL = "x\x1b]0;owned\x07\x1b[31m\u009b31m\u202e\x7f" + "m" * 60

@@ -69,6 +69,24 @@ def test_a_cold_request_and_a_cached_one(cluster):
     assert cold["tries"][0]["chain"] == warm["tries"][0]["chain"]
 
 
+def test_the_list_agrees_with_the_details_of_a_request_that_waited(cluster):
+    """Waiting is a decision and no try, and the time to its first byte begins with its arrival."""
+    begin(cluster, "a", {"router": {"worker_threads": 1}, "router.admission": {"max_concurrent_per_replica": 1}}, ("--decode-ms", "10"))
+    beside = threading.Thread(target=cluster.chat, args=("it takes a while",), kwargs={"max_tokens": 60, "ignore_eos": True})
+    beside.start()
+    until(lambda: cluster.status()["nodes"][0]["load"]["inflight"] == 1, cluster.logs)
+    assert cluster.chat("behind it", {"X-Request-Id": "waited"}, max_tokens=2).status == 200
+    beside.join()
+    (told,) = explain(cluster, "waited")
+    assert len(told["tries"]) == 2 and told["end"]["tries"] == 1, told
+    head, *rows = [x.split("  ") for x in ctl(cluster, "--last", "2").stdout.splitlines() if x]
+    head, (row,) = [x.strip() for x in head if x.strip()], [[c.strip() for c in x if c.strip()] for x in rows if "waited" in x]
+    shown = dict(zip(head, row))
+    assert shown["TRIES"] == "1", shown
+    assert float(shown["TTFT MS"]) == pytest.approx(told["ttft_ms"]["with_queue_and_retries"], rel=0.01), shown
+    assert float(shown["TTFT MS"]) > 2 * told["ttft_ms"]["actual"] > 0, told["ttft_ms"]
+
+
 def test_the_header_tells_the_client_that_asks(cluster):
     begin(cluster)
     assert "x-cgn-explain" not in cluster.chat("hello").headers

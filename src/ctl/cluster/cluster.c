@@ -247,7 +247,12 @@ static void traffic_line(const Cognitora__V1__TrafficStatus *t, struct cgn_buf *
 		cgn_buf_fmt(out, "traffic   no request in the last %.0f s\n", seconds);
 		return;
 	}
-	cgn_buf_fmt(out, "traffic   %.1f requests/s in the last %.0f s; ", t->requests_per_second, seconds);
+	cgn_buf_fmt(out, "traffic   %.1f requests/s in the last %.0f s", t->requests_per_second, seconds);
+	if (t->failed > 0 || t->refused > 0)
+		cgn_buf_fmt(out, ", of %llu requests %llu failed, %llu were refused",
+			(unsigned long long)t->requests, (unsigned long long)t->failed,
+			(unsigned long long)t->refused);
+	cgn_buf_putz(out, "; ");
 	if (t->prompt_tokens > 0)
 		cgn_buf_fmt(out, "hit ratio %.1f %%; ",
 			100 * (double)t->cached_tokens / (double)t->prompt_tokens);

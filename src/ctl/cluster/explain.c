@@ -334,7 +334,7 @@ static CGN_RC requests_print(struct view *w, struct json_val doc, struct cgn_err
 struct listed {
 	struct view *w;
 	struct json_val rq, end, cached, first, last;
-	unsigned tries;
+	double tries; /* Before the end the decisions so far, among them one to wait. */
 };
 
 static void list_row(struct ctl_table *t, const void *of)
@@ -345,7 +345,7 @@ static void list_row(struct ctl_table *t, const void *of)
 	CTL_CELL(t, "MODEL", "%s", text_of(l->w, l->rq, "model"));
 	CTL_CELL(t, "NODE", "%s", text_of(l->w, l->last, "node"));
 	CTL_CELL(t, "POLICY", "%s", text_of(l->w, l->last, "policy"));
-	CTL_CELL(t, "TRIES", "%u", l->tries);
+	CTL_CELL(t, "TRIES", "%.0f", l->tries);
 	CTL_CELL_RIGHT(t, "MARGIN", "%s", number_of(l->w, l->last, "margin"));
 	CTL_CELL_RIGHT(t, "STATUS", "%s",
 		l->end.type == JSON_OBJECT ? number_of(l->w, l->end, "status") : "in flight");
@@ -355,7 +355,7 @@ static void list_row(struct ctl_table *t, const void *of)
 	CTL_CELL_RIGHT(t, "CACHED PREDICTED", "%s", number_of(l->w, l->cached, "predicted"));
 	CTL_CELL_RIGHT(t, "CACHED", "%s", number_of(l->w, l->cached, "actual"));
 	CTL_CELL_RIGHT(t, "TTFT MS PREDICTED", "%s", number_of(l->w, l->first, "predicted"));
-	CTL_CELL_RIGHT(t, "TTFT MS", "%s", number_of(l->w, l->first, "actual"));
+	CTL_CELL_RIGHT(t, "TTFT MS", "%s", number_of(l->w, l->first, "with_queue_and_retries"));
 }
 
 static CGN_RC list_print(struct view *w, struct json_val doc, struct cgn_err *err)
@@ -374,6 +374,8 @@ static CGN_RC list_print(struct view *w, struct json_val doc, struct cgn_err *er
 		struct json_iter tries = members_of(rq, "tries");
 		for (; json_next_elem(&tries, &next); l.tries++)
 			l.last = next;
+		if (l.end.type == JSON_OBJECT)
+			l.tries = real_of(l.end, "tries");
 		list_row(&t, &l);
 	}
 	return ctl_table_print(&t, false, err);

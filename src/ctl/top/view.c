@@ -291,6 +291,9 @@ static void head_lines(const struct top_view *v, const Cognitora__V1__StatusResp
 	put_line(v, &line, end, out);
 	if (t != NULL && t->requests > 0) {
 		cgn_buf_fmt(&line, "%.1f req/s  ", t->requests_per_second);
+		if (t->failed > 0 || t->refused > 0)
+			cgn_buf_fmt(&line, "%llu failed, %llu refused  ", (unsigned long long)t->failed,
+				(unsigned long long)t->refused);
 		if (t->prompt_tokens > 0)
 			cgn_buf_fmt(&line, "hit %.0f %%  ",
 				100 * (double)t->cached_tokens / (double)t->prompt_tokens);

@@ -30,6 +30,7 @@ static void totals_take(struct router *r, struct router_totals *out)
 	metric_total(t, METRIC_CACHED_TOKENS, "actual", &out->cached);
 	metric_total(t, METRIC_CACHED_TOKENS, "predicted", &out->predicted);
 	failed_total(t, &out->failed);
+	metric_total(t, METRIC_REJECTED, NULL, &out->refused);
 }
 
 void router_traffic_note(struct router *r)
@@ -54,6 +55,8 @@ void router_traffic_fill(struct router *r, Cognitora__V1__TrafficStatus *to)
 	totals_take(r, &now);
 	to->window_ms = (now.at - before->at) / CGN_MSEC;
 	to->requests = metric_totals_since(&now.requests, &before->requests);
+	to->failed = metric_totals_since(&now.failed, &before->failed);
+	to->refused = metric_totals_since(&now.refused, &before->refused);
 	to->prompt_tokens = metric_totals_since(&now.prompt, &before->prompt);
 	to->cached_tokens = metric_totals_since(&now.cached, &before->cached);
 	to->requests_per_second = to->window_ms > 0 ? (double)to->requests * 1e3 / (double)to->window_ms : 0;

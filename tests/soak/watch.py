@@ -39,6 +39,7 @@ EXPLAINED = {
     **dict.fromkeys(("agent.relay_failed", "engine.models_unknown", "engine.unready", "gateway.fails_everywhere", "gateway.misconfigured", "gateway.stream_cut",
                      "router.breaker"), WAY | {"engine", "liar"}),
     "engine.restarted": {"kill"},
+    "gateway.usage_untrue": {"liar"},
     "engine.change_failed": WAY | {"engine", "adapter"},
     # a disk is full
     **dict.fromkeys(("batch.journal_not_written", "batch.no_journal", "batch.not_written", "batch.result_not_written", "kvstore.ssd_capped",

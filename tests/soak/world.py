@@ -261,7 +261,7 @@ class World:
                 "router.admission": {"max_concurrent_per_replica": 16, "max_queue": 200, "queue_timeout": "10s", **varied.get("admission", {})},
                 "router.breaker": {"open_for": "1s"},
                 "router.rate_limit": limits, "auth": {"enabled": True, "api_keys_file": str(self.folder / "keys")},
-                "batch": {"enabled": True, "max_concurrent": 4}, **tenants,
+                "batch": {"enabled": True, "max_concurrent": 4, "keep": "5m"}, **tenants,
                 'engine_nodes."liar"': {"url": f"http://{self.at('m')}:{LIAR}", "kind": "openai_compat"}}
 
     def write_router(self, name, **varied):

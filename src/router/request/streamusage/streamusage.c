@@ -83,8 +83,16 @@ bool gw_streamusage_refused(struct gw_req *r)
 	return true;
 }
 
+/* Return true if |events| end as a chunk with a part of the answer does: most do, and are not looked into. */
+static bool ends_with_choice(struct cgn_str events)
+{
+	while (events.n > 0 && (events.p[events.n - 1] == '\n' || events.p[events.n - 1] == '\r'))
+		events.n--;
+	return events.n >= 3 && memcmp(events.p + events.n - 3, "}]}", 3) == 0;
+}
+
 struct cgn_str gw_streamusage_shown(const struct gw_req *r, struct cgn_str events, struct cgn_buf *out)
 {
-	bool changed = r->answer.usage_hidden && usage_chunk_drop(events, out);
+	bool changed = r->answer.usage_hidden && !ends_with_choice(events) && usage_chunk_drop(events, out);
 	return changed ? cgn_buf_view(out) : events;
 }

@@ -188,3 +188,42 @@ def test_the_verbs_show_the_same(world):
     assert json.loads(ctl(c, "tenant", "show", "acme", "-o", "json"))["budgets"][1]["unit"] == "USD"
     assert json.loads(ctl(c, "tenant", "ls", "-o", "json"))["tenants"][0]["name"] == "acme"
     assert "no tenant" in ctl(c, "tenant", "show", "none", code=1)
+
+
+def journal_outputs(c):
+    """The answers' tokens in each row of the journal."""
+    lines = [line for f in c.state_dir.glob("*.usage.journal") for line in f.read_bytes().splitlines()]
+    return [int(line[17:].split()[8]) for line in lines if line[16:17] == b"r"]
+
+
+def day_output(c):
+    """The answers' tokens in the day's file."""
+    days = [f for f in c.state_dir.glob("*.usage-*") if f.suffix != ".bad"]
+    return sum(int(line.split()[8]) for f in days for line in f.read_bytes().splitlines() if len(line.split()) == 11)
+
+
+def test_a_router_that_is_killed_keeps_its_usage(world):
+    c, keys = world
+    for n in (1, 2, 3):
+        tokens = 2 + n  # tells the rows of this round from others
+        for i in range(5):
+            a = c.chat(f"hello {n} {i}", keys["acme" if i % 2 else "beta"], max_tokens=tokens, ignore_eos=True, stream=bool(i % 3))
+            assert a.status == 200
+        all_tokens = sum(5 * (2 + k) for k in range(1, n + 1))
+        until(lambda: sum(r["output_tokens"] for r in usage(c).values()) == all_tokens, lambda: usage(c))
+        until(lambda: day_output(c) == all_tokens or (n < 3 and journal_outputs(c).count(tokens) == 5), "the files have them")
+        before = usage(c, "key")
+        for _ in range(2):  # the second one finds what the first one took over
+            c.router_process.kill()
+            c.router_process.start()
+            c.wait_ready()
+            assert usage(c, "key") == before
+    [file] = c.state_dir.glob("*.usage.journal")
+    c.router_process.stop()
+    assert file.read_bytes() == b""
+    for bad in (b"not a journal\n", b"0123456789abcdefr1 a b c 1 2 3 4 5 6 7\n", b"\0" * 100):
+        file.write_bytes(bad)
+        c.router_process.start()
+        c.wait_ready()
+        assert usage(c, "key") == before
+        c.router_process.stop()

@@ -26,7 +26,7 @@ from world import ROOT, World, why_not
 
 ROUND_S, SETTLE_S, CLIENTS = 300, 60, 10
 EXACT = 30          # requests of a rest that are counted exactly, for each router
-USAGE_LOST_S = 7    # a killed router forgets the usage of its last five seconds; the rest is for a write under way
+USAGE_LOST_S = 1    # a killed router forgets what ended in its last 10 ms, and what was open; the rest is for a busy machine
 CHURNED_EACH_2H = 10000
 THRIFTY = 40        # requests a minute of the tenant with the small budget (world.TENANTS)
 

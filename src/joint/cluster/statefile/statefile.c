@@ -166,6 +166,12 @@ const char *statefile_path(const struct statefile *f)
 	return f->disk->path;
 }
 
+bool statefile_has_failed(const struct statefile *f)
+{
+	CGN_LIVE(f, STATEFILE_TAG);
+	return f->failed;
+}
+
 bool statefile_is_busy(const struct statefile *f)
 {
 	CGN_LIVE(f, STATEFILE_TAG);

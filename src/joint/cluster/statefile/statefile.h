@@ -18,6 +18,8 @@ void statefile_set_aside(const struct statefile *f, const char *why);
 const char *statefile_path(const struct statefile *f);
 /* Is a write in progress? Then statefile_write and statefile_change must not be called. */
 bool statefile_is_busy(const struct statefile *f);
+/* Did the last write fail? */
+bool statefile_has_failed(const struct statefile *f);
 /* Replace the file by |*take| on the thread pool. A failure is logged, once until a write succeeds. The folder is made
  * if it is missing. */
 void statefile_write(struct statefile *f, struct cgn_buf *take);

@@ -45,6 +45,12 @@ void billing_write_day(const struct billing *l, uint64_t day, struct cgn_buf *ou
  * of its rows may have been added only if its sum was right. */
 CGN_RC billing_read_day(struct billing *l, uint64_t day, struct cgn_str text, struct cgn_err *err);
 
+/* Append the line of one row, with its line end. */
+void billing_write_row(uint64_t hour, const struct billing_names *names,
+	const struct billing_amounts *amounts, struct cgn_buf *out);
+/* Add the row of |line|, without its line end. Returns false if it is not a row. */
+bool billing_read_row(struct billing *l, struct cgn_str line);
+
 /* ---- reports ---- */
 
 enum billing_by { BILLING_BY_ALL, BILLING_BY_TENANT, BILLING_BY_KEY, BILLING_BY_MODEL };

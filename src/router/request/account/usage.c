@@ -7,6 +7,7 @@
 
 #include "base/log/log.h"
 #include "joint/cluster/statefile/statefile.h"
+#include "router/request/account/usagejournal.h"
 #include "router/shared/age/age.h"
 
 #define USAGE_TAG 0x64ac0510U
@@ -37,6 +38,8 @@ struct gw_usage {
 	size_t n_read;
 	struct usage_days touched; /* Under |lock|. */
 	uint64_t removed;          /* Files up to this day were removed. */
+	struct usage_journal *journal;
+	bool saving; /* A write of the file of |day| was begun, and its end was not seen. */
 };
 
 static uint64_t hour_now(void)
@@ -115,21 +118,13 @@ static void days_remove(struct gw_usage *u)
 	u->removed = last;
 }
 
-struct gw_usage *gw_usage_open(struct cgn_loop *l, const char *path, struct gw_age *age)
+static void day_touch(struct usage_days *d, uint64_t day)
 {
-	struct gw_usage *u = CGN_NEW(struct gw_usage);
-	*u = (struct gw_usage){.tag = USAGE_TAG,
-		.loop = l,
-		.age = age,
-		.path = cgn_str_dupz(cgn_str_of(path)),
-		.billing = billing_new(),
-		.day = hour_now() / 24};
-	(void)pthread_mutex_init(&u->lock, NULL);
-	days_load(u);
-	u->file = day_open(u, u->day);
-	days_remove(u);
-	u->written = billing_version(u->billing);
-	return u;
+	for (size_t i = 0; i < d->n; i++)
+		if (d->v[i] == day)
+			return;
+	if (d->n < DAYS)
+		d->v[d->n++] = day;
 }
 
 /* Write the day that is open to |out| if anything has changed since it was written. */
@@ -137,8 +132,10 @@ static bool day_text(struct gw_usage *u, struct cgn_buf *out)
 {
 	(void)pthread_mutex_lock(&u->lock);
 	bool changed = billing_version(u->billing) != u->written;
-	if (changed)
+	if (changed) {
 		billing_write_day(u->billing, u->day, out);
+		usage_journal_mark(u->journal, u->day, cgn_buf_view(out), true);
+	}
 	u->written = billing_version(u->billing);
 	(void)pthread_mutex_unlock(&u->lock);
 	return changed;
@@ -150,7 +147,10 @@ static void day_close(struct gw_usage *u)
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {.n = 0};
 	if (statefile_is_busy(u->file))
 		u->written = UINT64_MAX; /* The write in progress may not be done. */
-	statefile_close(&u->file, day_text(u, &text) ? &text : NULL);
+	bool changed = day_text(u, &text);
+	usage_journal_flush(u->journal);
+	statefile_close(&u->file, changed ? &text : NULL);
+	u->saving = false;
 }
 
 static void day_turn(struct gw_usage *u, uint64_t day)
@@ -160,15 +160,6 @@ static void day_turn(struct gw_usage *u, uint64_t day)
 	u->written = 0; /* The day has rows already if the clock went back. */
 	days_load(u);   /* A day that is not read is not written, or its file would lose what it has. */
 	u->file = day_open(u, day);
-}
-
-static void day_touch(struct usage_days *d, uint64_t day)
-{
-	for (size_t i = 0; i < d->n; i++)
-		if (d->v[i] == day)
-			return;
-	if (d->n < DAYS)
-		d->v[d->n++] = day;
 }
 
 static struct usage_days touched_take(struct gw_usage *u)
@@ -188,7 +179,9 @@ static void day_write(struct gw_usage *u, uint64_t day)
 	struct statefile *f = day_open(u, day);
 	(void)pthread_mutex_lock(&u->lock);
 	billing_write_day(u->billing, day, &text);
+	usage_journal_mark(u->journal, day, cgn_buf_view(&text), false);
 	(void)pthread_mutex_unlock(&u->lock);
+	usage_journal_flush(u->journal);
 	statefile_close(&f, &text);
 }
 
@@ -200,6 +193,58 @@ static void days_write(struct gw_usage *u, const struct usage_days *touched, uin
 			day_write(u, touched->v[i]);
 }
 
+static bool journal_is_saved(void *arg, uint64_t day, uint64_t digest)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {.n = 0};
+	struct statefile *f = day_open(arg, day);
+	bool there = statefile_read(f, FILE_MAX, &text);
+	statefile_close(&f, NULL);
+	return there && usage_journal_digest(cgn_buf_view(&text)) == digest;
+}
+
+/* The row stays in the journal until it is in the file of its day. */
+static void journal_row(void *arg, struct cgn_str line)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf row = {.n = 0};
+	struct gw_usage *u = arg;
+	struct cgn_str rest = line;
+	uint64_t hour = 0;
+	if (!billing_read_row(u->billing, line) || !cgn_str_u64(cgn_str_split(&rest, ' '), &hour))
+		return;
+	cgn_buf_str(&row, line);
+	cgn_buf_char(&row, '\n');
+	usage_journal_add(u->journal, cgn_buf_view(&row));
+	day_touch(&u->touched, hour / 24);
+}
+
+/* Take the rows that a router which was killed left behind. */
+static void journal_load(struct gw_usage *u)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf path = {.n = 0};
+	cgn_buf_fmt(&path, "%s.journal", u->path);
+	u->journal = usage_journal_open(u->loop, cgn_buf_z(&path));
+	if (usage_journal_read(u->journal, journal_is_saved, journal_row, u))
+		usage_journal_saved(u->journal);
+}
+
+struct gw_usage *gw_usage_open(struct cgn_loop *l, const char *path, struct gw_age *age)
+{
+	struct gw_usage *u = CGN_NEW(struct gw_usage);
+	*u = (struct gw_usage){.tag = USAGE_TAG,
+		.loop = l,
+		.age = age,
+		.path = cgn_str_dupz(cgn_str_of(path)),
+		.billing = billing_new(),
+		.day = hour_now() / 24};
+	(void)pthread_mutex_init(&u->lock, NULL);
+	days_load(u);
+	u->file = day_open(u, u->day);
+	days_remove(u);
+	u->written = billing_version(u->billing);
+	journal_load(u);
+	return u;
+}
+
 void gw_usage_tick(struct gw_usage *u)
 {
 	struct cgn_buf text = {.n = 0};
@@ -207,15 +252,36 @@ void gw_usage_tick(struct gw_usage *u)
 	CGN_LIVE(u, USAGE_TAG);
 	const struct usage_days touched = touched_take(u);
 	uint64_t day = u->day, today = hour_now() / 24;
-	if (day != today)
+	if (day != today) {
 		day_turn(u, today);
+		u->written_at = 0;
+	}
 	days_write(u, &touched, day);
 	days_remove(u);
+	if (u->saving && !statefile_is_busy(u->file)) {
+		u->saving = false;
+		if (!statefile_has_failed(u->file))
+			usage_journal_saved(u->journal);
+	}
 	if (statefile_is_busy(u->file) || cgn_since(now, u->written_at) < GW_USAGE_EVERY)
 		return;
 	u->written_at = now;
-	if (day_text(u, &text))
-		statefile_write(u->file, &text);
+	if (!day_text(u, &text))
+		return;
+	usage_journal_flush(u->journal);
+	u->saving = true;
+	statefile_write(u->file, &text);
+}
+
+/* Empty the journal if the day's file, which is closed, has all rows. */
+static void journal_end(struct gw_usage *u)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {.n = 0};
+	billing_write_day(u->billing, u->day, &text);
+	usage_journal_mark(u->journal, u->day, cgn_buf_view(&text), true);
+	if (journal_is_saved(u, u->day, usage_journal_digest(cgn_buf_view(&text))))
+		usage_journal_saved(u->journal);
+	usage_journal_close(&u->journal);
 }
 
 void gw_usage_close(struct gw_usage **take)
@@ -226,6 +292,7 @@ void gw_usage_close(struct gw_usage **take)
 	const struct usage_days touched = touched_take(u);
 	days_write(u, &touched, u->day);
 	day_close(u);
+	journal_end(u);
 	billing_free(&u->billing);
 	(void)pthread_mutex_destroy(&u->lock);
 	free(u->path);
@@ -235,10 +302,13 @@ void gw_usage_close(struct gw_usage **take)
 
 void gw_usage_add(struct gw_usage *u, const struct billing_names *names, const struct billing_amounts *more)
 {
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf row = {.n = 0};
 	CGN_LIVE(u, USAGE_TAG);
 	(void)pthread_mutex_lock(&u->lock);
 	uint64_t hour = hour_now();
 	billing_add(u->billing, hour, names, more);
+	billing_write_row(hour, names, more, &row);
+	usage_journal_add(u->journal, cgn_buf_view(&row));
 	day_touch(&u->touched, hour / 24);
 	(void)pthread_mutex_unlock(&u->lock);
 }

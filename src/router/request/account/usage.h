@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* usage: tokens, money and energy by hour, tenant, key and model, shared by all workers, and its files in
  * cluster.state_dir: one a day, of the last 32 days. The file of the day is written GW_USAGE_EVERY after a
- * change, off the loop, and at the end: a router that is killed forgets what ended since. Files are deleted
+ * change, off the loop, and at the end; what ended since is in a journal (usagejournal.h). Files are deleted
  * by the clock of deletions (router/shared/age), and a wall clock that jumps to another day meets what the day's
  * file has. Each day that it passes between two ticks is written. */
 #pragma once

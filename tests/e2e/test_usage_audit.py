@@ -18,8 +18,8 @@ def test_usage_is_what_the_engines_books_say(tmp_path):
             assert got["estimated"] == 0 and all(0 <= want[f] - got[f] <= spare * (f == "output") for f in FIELDS), (model, got, want)
             assert got["money"] == pytest.approx(price(model, got), rel=1e-6), (model, got)
         else:
-            assert 0 < got["estimated"] <= got["requests"] and got["input"] == want["input"], (model, got, want)
-            assert got["output"] == pytest.approx(want["output"], rel=0.25), (model, got, want)
+            assert 0 < got["estimated"] <= got["requests"], (model, got, want)
+            assert all(got[f] == pytest.approx(want[f], rel=0.25) for f in ("input", "output")), (model, got, want)
     for by in ("tenant", "key"):
         assert all(sum(r[f] for r in charged[by].values()) == sum(r[f] for r in models.values()) for f in ("requests", "estimated", *FIELDS)), charged
     assert a.metrics == {"prompt": sum(r["input"] for r in models.values()), "completion": sum(r["output"] for r in models.values())}

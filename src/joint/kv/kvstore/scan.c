@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Scans. A cursor is a shard and a place in scan order. Both stay valid when the index grows and when a value
  * is replaced. A scan reports whole buckets, and a bucket that is too full for one visit in parts. */
-#include "base/unlikely/unlikely.h"
 #include "kvstore_priv.h"
 
 #define AT_ONCE 64
@@ -52,7 +51,6 @@ void kvstore_scan(struct kvstore *s, uint64_t *cursor, size_t count,
 {
 	CGN_LIVE(s, KVSTORE_TAG);
 	size_t most = count < SIZE_MAX / 4 ? 2 * count + IDLE : SIZE_MAX;
-	most = unlikely_way(UNLIKELY_scan_short) ? 1 : most;
 	for (size_t told = 0, looked = 0; told < count && looked < most && *cursor >> 32 < KVSTORE_SHARDS;
 		looked++) {
 		struct visit v;

@@ -256,6 +256,11 @@ static void row_put(const struct fit_result *r, enum fit_term_id t, struct ctl_t
 
 static void flags_print(const struct fit_result *r)
 {
+	if (!is_known(&r->terms[FIT_TOKEN]) || !is_known(&r->terms[FIT_STEP])) {
+		(void)printf(
+			"no flags: these requests do not tell the time of a prompt token and of a step; take a log with prompts of several lengths, some of them while the engine is idle\n");
+		return;
+	}
 	(void)printf("flags of cgn-sim and bench replay:");
 	for (enum fit_term_id t = 0; t < FIT_TERMS; t++)
 		if (flags[t][0] != '\0')

@@ -33,13 +33,14 @@ def several(cluster):
         yield start
 
 
-def body_of(model, path="/v1/chat/completions", stream=True, text="hello"):
+def body_of(model, path="/v1/chat/completions", stream=True, text="hello", usage=False):
+    """|usage|: the client asks for the usage of a stream, and so it sees what the engine tells."""
     said = {"input": text} if path == "/v1/responses" else {"messages": [{"role": "user", "content": text}], "max_tokens": 9}
-    return {"model": model, "stream": stream, **said}
+    return {"model": model, "stream": stream, **said, **({"stream_options": {"include_usage": True}} if usage else {})}
 
 
-def ask(cluster, model, path="/v1/chat/completions", stream=True, text="hello", headers=None):
-    return cluster.ask("POST", path, body_of(model, path, stream, text), headers)
+def ask(cluster, model, path="/v1/chat/completions", stream=True, text="hello", headers=None, usage=False):
+    return cluster.ask("POST", path, body_of(model, path, stream, text, usage), headers)
 
 
 def breaker(cluster, name):
@@ -77,7 +78,7 @@ def test_the_only_engine_s_word_reaches_the_client(several):
     for way in FAILURES:
         e.fails = way
         status, kind, pieces = FAILURES[way]
-        r = ask(cluster, "m", ROUTES.get(way, "/v1/chat/completions"), way not in PLAIN)
+        r = ask(cluster, "m", ROUTES.get(way, "/v1/chat/completions"), way not in PLAIN, usage=way == "usage_alone")
         if way in ("empty_stream", "no_stream", "no_body", "page", "hangs_up", "empty_object", "null", "empty_list", "encoded_empty", "not_gzip", "damaged_gzip", "behind_many_comments"):
             assert r.status == 503 and r.json()["error"]["code"] == "engine_unavailable" and r.headers["retry-after"] == "2", (way, r.body)
         else:
@@ -239,7 +240,8 @@ def test_an_answer_with_a_reason_to_finish_is_whole(several):
     usage = event({"id": "c", "choices": [], "usage": {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}})
     for rest, told in (([], b""), ([usage], usage), ([b"data: [DONE"], b""), ([b": pi"], b""), ([b"data: [DONE]"], b"data: [DONE]")):
         a.fails = (200, SSE, ANSWER[:3] + rest)
-        assert ask(cluster, "m").body == b"".join(ANSWER[:3]) + told
+        assert ask(cluster, "m", usage=True).body == b"".join(ANSWER[:3]) + told
+        assert ask(cluster, "m").body == b"".join(ANSWER[:3]) + (told if told != usage else b"")
     assert breaker(cluster, "a")["text"] == "closed"
 
 

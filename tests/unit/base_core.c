@@ -215,7 +215,7 @@ static void small_memory_is_zeroed_and_grows(void **state)
 static void the_lack_of_memory_ends_the_program_with_a_line(void **state)
 {
 	(void)state;
-	int pipes[2], status;
+	int pipes[2], status = 0;
 	char said[512] = "";
 	assert_int_equal(pipe(pipes), 0);
 	pid_t child = fork();

@@ -88,9 +88,9 @@ static void nonsense_teaches_nothing(void **state)
 	energy_model_init(&m, 700);
 	struct energy_model was = m;
 	const struct energy_sample bad[] = {{.joules = 10}, {.joules = -1, .seconds = 1},
-		{.joules = NAN, .seconds = 1}, {.joules = 1, .seconds = INFINITY},
+		{.joules = (double)NAN, .seconds = 1}, {.joules = 1, .seconds = (double)INFINITY},
 		{.joules = 1e9, .seconds = 1}, {.joules = 100, .seconds = 1, .prefill_s = 2},
-		{.joules = 100, .seconds = 1, .decode_s = NAN},
+		{.joules = 100, .seconds = 1, .decode_s = (double)NAN},
 		{.joules = 100, .seconds = 1, .decode_s = 1, .streams_s = -5}};
 	for (size_t i = 0; i < CGN_COUNT(bad); i++)
 		energy_learn(&m, &bad[i]);

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a soak does to the cluster, by a plan that a seed draws. Each fault is undone when it ends; what it harms is noted with its times."""
 import contextlib
+import http.client
 import json
 import random
 import signal
@@ -229,7 +230,7 @@ class Faults:
             if self.order("model", "load", name, "--lora", folder, "--base", "sim", "--wait", "--timeout", "8s"):
                 body = {"model": name, "messages": [{"role": "user", "content": "hello"}], "max_tokens": 3}
                 for _ in range(5):
-                    with contextlib.suppress(OSError):
+                    with contextlib.suppress(OSError, http.client.HTTPException):  # the engine may be killed within the answer
                         ask(self.world.at(dice.choice(self.world.routers)), HTTP, "POST", "/v1/chat/completions", body, self.world.keys["beta"], wait_s=15)
             end = time.monotonic() + 60
             while not self.order("model", "unload", name) and time.monotonic() < end:

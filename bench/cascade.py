@@ -186,7 +186,7 @@ def main():
         out[f"cheapest_at_quality_{quality}"] = {
             "random": best(rows, lambda r: noise[id(r)], 0, quality), "length": best(rows, lambda r: r["length"], 0, quality),
             "confidence": best(rows, lambda r: -r["confidence"], 1, quality), "doubt": best(rows, lambda r: r["doubt"], 1, quality)}
-    with source.world(True, confidence_threshold=-0.3) as c:
+    with source.world(True, calibration_share=0, confidence_threshold=-0.3) as c:
         out["time_to_first_token"] = times(c, source, rng)
     print(json.dumps(out, indent=1))
 

@@ -123,6 +123,13 @@ static void check_peers(const struct config *cfg, struct svc_problems *out)
 	gw_peers_close(&peers);
 }
 
+static void check_cascade(const struct config *cfg, struct svc_problems *out)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf cost = {.n = 0};
+	cascade_cost_put(cfg, &cost);
+	svc_remark(out, cgn_buf_view(&cost));
+}
+
 static void router_check(const struct config *cfg, struct svc_problems *out)
 {
 	struct gw_store_cfg store;
@@ -144,6 +151,7 @@ static void router_check(const struct config *cfg, struct svc_problems *out)
 	svc_problem(out, router_power_check(cfg, &err), &err);
 	check_tokenizers(cfg, out);
 	check_peers(cfg, out);
+	check_cascade(cfg, out);
 	engine_nodes_check(cfg, out);
 	svc_problem(out, gw_hook_rules_check(cfg, &err), &err);
 	svc_problem(out, gw_extra_routes_check(cfg, &err), &err);
@@ -379,6 +387,14 @@ static bool calibration_is_on(const struct router *r)
 	return r->cfg->router.cascade.enabled && r->cfg->router.cascade.calibration_share > 0;
 }
 
+static void cascade_cost_log(const struct router *r)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf cost = {.n = 0};
+	cascade_cost_put(r->cfg, &cost);
+	if (cost.n > 0)
+		cgn_log(INFO, "cascade.cost", F_STRN("what", cgn_buf_view(&cost)));
+}
+
 static CGN_RC calibrations_open(struct router *r, struct cgn_err *err)
 {
 	char path[PATH_MAX];
@@ -438,6 +454,7 @@ static CGN_RC router_open(struct router *r, struct cgn_err *err)
 		CGN_TRY(gw_sessions_open(&sessions, &r->shared.sessions, err));
 	reservations_open(r);
 	CGN_TRY(pregate_open(r, err));
+	cascade_cost_log(r);
 	if (calibration_is_on(r))
 		CGN_TRY(calibrations_open(r, err));
 	CGN_TRY(router_access_open(r, err));

@@ -64,7 +64,7 @@ class Audit:
                   "batch": {"enabled": True}, "router.retry": {"backoff": "1ms", "budget": 1.0, "attempts": 4},
                   "router.federation": {"enabled": True, "margin": "0s"}, "router.admission": {"node_wait": "0s"},
                   'peers."cloud"': {"url": f"http://127.0.0.1:{away}/v1", "ca_file": "", "models": ["away"], "tenants": ["*"], "input": 2, "output": 10, "daily_budget": 900},
-                  "router.cascade": {"enabled": True, "small_model": "small", "large_model": "large", "confidence_threshold": -0.3, "tokens": 8},
+                  "router.cascade": {"enabled": True, "small_model": "small", "large_model": "large", "confidence_threshold": -0.3, "tokens": 8, "calibration_share": 0},
                   "router.disagg": {"enabled": True, "colocate_below_tokens": 64}, 'models."pair"': {"block_bytes": 64, "tokens": "bytes"}})
         fleet = [w for m in FLEET[1:] for w in ("--model", m)]
         for name in ("a", "b"):

@@ -19,7 +19,7 @@ PROMPTS = {"/v1/chat/completions": {"messages": [{"role": "user", "content": "Te
 class Pair:
     def __init__(self, folder, binary, threshold):
         self.cluster, self.ports, self.servers = Cluster(folder), {}, contextlib.ExitStack()
-        self.cluster.router({"router.cascade": {"enabled": True, "small_model": "small", "large_model": "large", "confidence_threshold": threshold,
+        self.cluster.router({"router.cascade": {"enabled": True, "small_model": "small", "large_model": "large", "confidence_threshold": threshold, "calibration_share": 0,
                                                 "tokens": 8, "pregate": 1}})
         for name, seed in (("small", 1), ("large", 7)):
             weights, port = folder / f"{name}.gguf", free_port()

@@ -144,7 +144,7 @@ static void features_put(struct cgn_buf *b)
 			(unsigned long long)PLAN(rate), RATE_BURST);
 	if (PLAN(cascade))
 		cgn_buf_putz(b,
-			"[router.cascade]\nenabled = true\nsmall_model = \"s\"\nlarge_model = \"m\"\nconfidence_threshold = -0.45\ntokens = 4\n");
+			"[router.cascade]\nenabled = true\nsmall_model = \"s\"\nlarge_model = \"m\"\nconfidence_threshold = -0.45\ntokens = 4\ncalibration_share = 0\n");
 	if (PLAN(hook) == 0)
 		return;
 	cgn_buf_fmt(b, "[hooks]\ntimeout = \"1s\"\non_failure = \"%s\"\nafter_window = \"%s\"\n",

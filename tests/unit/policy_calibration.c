@@ -113,17 +113,180 @@ static void test_no_drift_where_nothing_changes(void **state)
 static void test_the_gate_follows_the_curve(void **state)
 {
 	const struct calibration_curve none = {0},
-				       known = {.n = 2, .upto = {0.3F, 1}, .error = {0.05F, 0.6F}};
-	struct cascade_gate g = {.threshold = -1, .curve = &none, .max_error = 0.1};
+				       known = {.n = 2,
+					       .upto = {0.3F, 1},
+					       .error = {0.05F, 0.6F},
+					       .bound = {0.1F, 0.5F}};
+	struct cascade_gate g = {.threshold = -1, .curve = NULL, .max_error = 0.11};
 	const struct cascade_answer
 		sure = {.most = 2, .n = 2, .seen = 2, .logprob = -4, .margin = 1.8, .entropy = 0.2},
 		unsure = {.most = 2, .n = 2, .seen = 2, .logprob = -0.2, .margin = 0.2, .entropy = 1.8};
 	(void)state;
 	assert_int_equal(cascade_judge(&g, &sure, false), CASCADE_ESCALATE);
 	assert_int_equal(cascade_judge(&g, &unsure, false), CASCADE_RELEASE);
+	g.curve = &none; /* learns: no threshold lets an answer pass */
+	assert_int_equal(cascade_judge(&g, &sure, false), CASCADE_ESCALATE);
+	assert_int_equal(cascade_judge(&g, &unsure, false), CASCADE_ESCALATE);
 	g.curve = &known;
 	assert_int_equal(cascade_judge(&g, &sure, false), CASCADE_RELEASE);
 	assert_int_equal(cascade_judge(&g, &unsure, false), CASCADE_ESCALATE);
+	g.max_error = 0.09; /* below the bound, not the error */
+	assert_int_equal(cascade_judge(&g, &sure, false), CASCADE_ESCALATE);
+}
+
+/* ---- a cascade as a whole: a router whose requests are made here ---- */
+
+/* |right|: of an answer of that doubt, whether it is the large model's. */
+struct cascade_world {
+	struct calibration c;
+	uint64_t seed;
+	double asked;                                  /* calibration_share */
+	unsigned requests, passed, wrong, asked_again; /* prompts of clients, and those asked again */
+	bool busy;                                     /* no prompt can be asked again */
+};
+#define MAX_ERROR 0.1
+
+static void client_asks(struct cascade_world *w, double doubt, bool right)
+{
+	bool again = next_uniform(&w->seed) < calibration_share_of(&w->c, w->asked, MAX_ERROR);
+	w->requests++;
+	if (calibration_trust_of(&w->c, MAX_ERROR) == CALIBRATION_TRUSTED) {
+		bool passes = calibration_passes(&w->c.curve, doubt, MAX_ERROR);
+		w->passed += passes;
+		w->wrong += passes && !right;
+		(void)calibration_saw(&w->c, doubt, passes);
+	}
+	if (!again || w->busy)
+		return;
+	w->asked_again++;
+	(void)calibration_add(&w->c, doubt, !right);
+}
+
+/* Half of the prompts are easy; an answer is wrong with the probability doubt^|power|. */
+static void clients_ask(struct cascade_world *w, unsigned n, double power)
+{
+	for (unsigned i = 0; i < n; i++) {
+		double doubt = next_uniform(&w->seed);
+		client_asks(w, doubt, next_uniform(&w->seed) >= pow(doubt, power));
+	}
+}
+
+/* From now on the small model is sure of everything, and |share| of it is wrong. */
+static void clients_ask_a_broken_model(struct cascade_world *w, unsigned n, double share)
+{
+	for (unsigned i = 0; i < n; i++)
+		client_asks(w, 0.1 * next_uniform(&w->seed), next_uniform(&w->seed) >= share);
+}
+
+static void test_nothing_passes_before_the_error_is_known(void **state)
+{
+	(void)state;
+	for (uint64_t s = 1; s <= 50; s++) {
+		static struct cascade_world w;
+		w = (struct cascade_world){.seed = s, .asked = 0.08};
+		/* Half are wrong however sure they are, as of a model that the threshold lets pass. */
+		clients_ask_a_broken_model(&w, 300, 137.0 / 300);
+		assert_int_equal(w.passed, 0);
+		assert_int_equal(w.asked_again, 300);
+		clients_ask_a_broken_model(&w, 5000, 137.0 / 300);
+		assert_int_equal(w.passed, 0);
+		assert_true(w.asked_again < 1200); /* all of 512, then the share that was asked for */
+		w = (struct cascade_world){.seed = s, .asked = 0.08};
+		clients_ask(&w, CALIBRATION_LEAST - 1, 4);
+		assert_int_equal(w.passed, 0);
+		clients_ask(&w, 2000, 4);
+		assert_true(w.passed > 400 && w.wrong * 10 <= w.passed);
+		assert_true(w.asked_again < 700);
+	}
+}
+
+static void test_few_comparisons_prove_nothing(void **state)
+{
+	struct calibration c = {0};
+	(void)state;
+	for (unsigned i = 0; i < CALIBRATION_LEAST; i++)
+		(void)calibration_add(&c, 0.1, false);
+	assert_int_equal(calibration_trust_of(&c, MAX_ERROR), CALIBRATION_TRUSTED);
+	assert_int_equal(calibration_trust_of(&c, 0.02), CALIBRATION_UNPROVEN);
+	assert_true(is_near(calibration_share_of(&c, 0.1, 0.02), 1, 0));
+	assert_true(is_near(calibration_needed(MAX_ERROR), CALIBRATION_LEAST, 0));
+	assert_true(is_near(calibration_needed(0.02), 196, 0));
+	assert_true(
+		calibration_needed(0.007) > CALIBRATION_PAIRS && calibration_needed(0) > CALIBRATION_PAIRS);
+	for (unsigned i = CALIBRATION_LEAST; i < 195; i++)
+		(void)calibration_add(&c, 0.1, false);
+	assert_int_equal(calibration_trust_of(&c, 0.02), CALIBRATION_UNPROVEN);
+	(void)calibration_add(&c, 0.1, false);
+	assert_int_equal(calibration_trust_of(&c, 0.02), CALIBRATION_TRUSTED);
+	assert_true(is_near(calibration_share_of(&c, 0.1, 0.02), 0.1, 0));
+}
+
+static unsigned until_distrusted(struct cascade_world *w, double share, unsigned most)
+{
+	unsigned n = 0;
+	while (calibration_trust_of(&w->c, MAX_ERROR) == CALIBRATION_TRUSTED && n < most) {
+		clients_ask_a_broken_model(w, 1, share);
+		n++;
+	}
+	return n;
+}
+
+static void test_a_model_that_turns_sure_and_wrong_is_noticed_within_500_requests(void **state)
+{
+	static const double asked[] = {0.08, 0.02, 1e-9};
+	(void)state;
+	for (uint64_t s = 1; s <= 60; s++) {
+		static struct cascade_world w;
+		w = (struct cascade_world){.seed = s, .asked = asked[s % 3], .busy = false};
+		clients_ask(&w, 2000, 4);
+		unsigned before = w.wrong;
+		(void)until_distrusted(&w, 1, 500);
+		assert_int_not_equal(calibration_trust_of(&w.c, MAX_ERROR), CALIBRATION_TRUSTED);
+		clients_ask_a_broken_model(&w, 8000, 1);
+		assert_true(w.wrong - before <= 500);
+	}
+}
+
+/* Nothing can be compared: no more pass than were earned before. */
+static void test_a_busy_time_lets_few_pass_unseen(void **state)
+{
+	static struct cascade_world w;
+	(void)state;
+	w = (struct cascade_world){.seed = 5, .asked = 0.08};
+	clients_ask(&w, 2000, 4);
+	w.busy = true;
+	w.passed = w.wrong = 0;
+	clients_ask_a_broken_model(&w, 8000, 1);
+	assert_true(w.passed <= CALIBRATION_CREDIT);
+}
+
+/* No comparison is needed to see that all answers are sure now. */
+static void test_the_doubts_of_clients_answers_alone_tell_a_change(void **state)
+{
+	static struct cascade_world w;
+	(void)state;
+	w = (struct cascade_world){.seed = 6, .asked = 0.08};
+	clients_ask(&w, 2000, 4);
+	assert_int_equal(calibration_trust_of(&w.c, MAX_ERROR), CALIBRATION_TRUSTED);
+	w.busy = true;
+	unsigned n = until_distrusted(&w, 0, 200);
+	assert_true(n < 200);
+	assert_int_equal(calibration_trust_of(&w.c, MAX_ERROR), CALIBRATION_MOVED);
+}
+
+static void test_clients_whose_prompts_do_not_change_raise_no_alarm(void **state)
+{
+	(void)state;
+	for (uint64_t s = 1; s <= 20; s++) {
+		static struct cascade_world w;
+		w = (struct cascade_world){.seed = s * 77, .asked = 0.08};
+		clients_ask(&w, 500, 4);
+		for (unsigned i = 0; i < 5000; i++) {
+			clients_ask(&w, 1, 4);
+			assert_int_not_equal(w.c.state, CALIBRATION_DRIFTED);
+		}
+		assert_true(w.passed > 1500 && w.wrong * 10 <= w.passed);
+	}
 }
 
 /* ---- comparing ---- */
@@ -162,13 +325,31 @@ static void test_answers_are_compared(void **state)
 	assert_int_equal(likeness_of(CALL("f", "{\\\"x\\\": 1}"), CALL("f", "{\\\"x\\\":1}")), CASCADE_SAME);
 	assert_int_equal(likeness_of(CALL("f", "{}"), CALL("g", "{}")), CASCADE_OTHER);
 	assert_int_equal(likeness_of(CALL("f", "{}"), "\"content\":\"f\""), CASCADE_OTHER);
-	struct cgn_str cut = chat_answer(room, sizeof room, "\"content\":\"a\"", "length");
+	struct cgn_str cut = chat_answer(room, sizeof room, "\"content\":\"\"", "length");
 	assert_int_equal(cascade_compare(cut, cut), CASCADE_UNKNOWN);
 	cut = chat_answer(room, sizeof room, "\"content\":\"a\"", "abort");
 	assert_int_equal(cascade_compare(cut, cut), CASCADE_UNKNOWN);
 	const struct cgn_str text = CGN_STR("{\"choices\":[{\"text\":\"a\",\"finish_reason\":\"stop\"}]}");
 	assert_int_equal(cascade_compare(text, text), CASCADE_SAME);
 	assert_int_equal(cascade_compare(text, CGN_STR("{\"error\":{}}")), CASCADE_UNKNOWN);
+}
+
+static enum cascade_likeness cut_likeness(const char *a, const char *ends, const char *b, const char *other)
+{
+	char x[1024], y[1024];
+	return cascade_compare(chat_answer(x, sizeof x, a, ends), chat_answer(y, sizeof y, b, other));
+}
+
+static void test_answers_that_are_cut_are_compared_as_far_as_they_go(void **state)
+{
+	(void)state;
+#define TEXT(s) "\"content\":\"" s "\""
+	assert_int_equal(cut_likeness(TEXT("one t"), "length", TEXT("one two"), "length"), CASCADE_SAME);
+	assert_int_equal(cut_likeness(TEXT("one two"), "length", TEXT("one t "), "length"), CASCADE_SAME);
+	assert_int_equal(cut_likeness(TEXT("one t"), "length", TEXT("one two"), "stop"), CASCADE_SAME);
+	assert_int_equal(cut_likeness(TEXT("one"), "stop", TEXT("one two"), "length"), CASCADE_DIFFERENT);
+	assert_int_equal(cut_likeness(TEXT("two"), "length", TEXT("one two"), "length"), CASCADE_DIFFERENT);
+	assert_int_equal(cut_likeness(CALL("f", "{"), "length", CALL("f", "{"), "length"), CASCADE_UNKNOWN);
 }
 
 static void test_the_second_asking_is_whole_and_greedy(void **state)
@@ -322,6 +503,13 @@ int main(void)
 		cmocka_unit_test(test_a_drift_forgets_and_is_over_after_enough_comparisons),
 		cmocka_unit_test(test_no_drift_where_nothing_changes),
 		cmocka_unit_test(test_the_gate_follows_the_curve),
+		cmocka_unit_test(test_nothing_passes_before_the_error_is_known),
+		cmocka_unit_test(test_few_comparisons_prove_nothing),
+		cmocka_unit_test(test_a_model_that_turns_sure_and_wrong_is_noticed_within_500_requests),
+		cmocka_unit_test(test_a_busy_time_lets_few_pass_unseen),
+		cmocka_unit_test(test_the_doubts_of_clients_answers_alone_tell_a_change),
+		cmocka_unit_test(test_clients_whose_prompts_do_not_change_raise_no_alarm),
+		cmocka_unit_test(test_answers_that_are_cut_are_compared_as_far_as_they_go),
 		cmocka_unit_test(test_answers_are_compared),
 		cmocka_unit_test(test_the_second_asking_is_whole_and_greedy),
 		cmocka_unit_test(test_what_is_known_survives_as_lines),

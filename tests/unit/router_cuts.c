@@ -974,7 +974,7 @@ static void each_byte_counted(const char *order)
 	"data: {\"id\":\"x\",\"model\":\"s\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"" text \
 	"\"}," SURE ",\"finish_reason\":null}]}\n\n"
 #define CASCADE \
-	"[router.cascade]\nenabled = true\nsmall_model = \"s\"\nlarge_model = \"m\"\ntokens = 2\npregate = 1\n"
+	"[router.cascade]\nenabled = true\nsmall_model = \"s\"\nlarge_model = \"m\"\ntokens = 2\npregate = 1\ncalibration_share = 0\n"
 
 static const struct dialect alone[] = {
 	{.name = "plain",

@@ -782,7 +782,7 @@ static void cascade_open(const char *more)
 {
 	char toml[400], path[80];
 	(void)snprintf(toml, sizeof toml,
-		"[router.cascade]\nenabled = true\nsmall_model = \"s\"\nlarge_model = \"m\"\ntokens = 2\npregate = 1\n%s",
+		"[router.cascade]\nenabled = true\nsmall_model = \"s\"\nlarge_model = \"m\"\ntokens = 2\npregate = 1\ncalibration_share = 0\n%s",
 		more);
 	w = calloc(1, sizeof *w);
 	w->kind = "openai_compat";

@@ -17,6 +17,12 @@ void svc_problem(struct svc_problems *p, cgn_rc rc, const struct cgn_err *err)
 	cgn_buf_fmt(&p->text, "%s\n", err->msg);
 }
 
+void svc_remark(struct svc_problems *p, struct cgn_str line)
+{
+	if (line.n > 0)
+		cgn_buf_fmt(&p->text, "%.*s\n", CGN_STR_ARG(line));
+}
+
 /* Returns true when the file is not set or can be read. */
 static bool check_file(struct svc_problems *p, const char *prefix, const char *key, const char *path)
 {

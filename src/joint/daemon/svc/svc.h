@@ -40,6 +40,8 @@ struct svc_problems {
 };
 /* Note |rc| if it is a failure, with the sentence of |err|. */
 void svc_problem(struct svc_problems *p, cgn_rc rc, const struct cgn_err *err);
+/* Let --check print |line|, which does not count as a problem. An empty |line| is left out. */
+void svc_remark(struct svc_problems *p, struct cgn_str line);
 /* Note each file of |tls| that cannot be read, or, if all can, why they cannot be used. The settings are |prefix|
  * ("security.", "cluster.etcd_") and ca_file, cert_file, key_file. Nothing is checked when none is set. */
 void svc_check_tls(struct svc_problems *p, const char *prefix, const struct tls_cfg *tls);

@@ -6,6 +6,15 @@
 #include <string.h>
 
 #define DRIFT_SIGMAS 4.0 /* By chance one comparison in 16,000 is that far off. */
+#define DRIFT_SUM \
+	9.2 /* logarithm of 10,000: comparisons to a false alarm, at least, where the curve is right */
+#define DRIFT_LEAST \
+	0.05 /* errors that are expected in any case, because a curve that tells 0 is made from few answers */
+#define DOUBTS_APART \
+	0.34 /* Kolmogorov and Smirnov's distance of two samples of CALIBRATION_SEEN: by chance one in a million */
+#define DOUBTS_EVERY 16   /* answers between two looks at it */
+#define BOUND_SIGMAS 2.0  /* one-sided: 97.7 % */
+#define SHARE_SHORT  0.16 /* share that is compared while credit is short: earns more than passes */
 #define ECE_BINS     10
 
 double calibration_error_of(const struct calibration_curve *c, double doubt)
@@ -14,6 +23,22 @@ double calibration_error_of(const struct calibration_curve *c, double doubt)
 	while (i + 1 < c->n && doubt > (double)c->upto[i])
 		i++;
 	return c->n > 0 ? (double)c->error[i] : 1;
+}
+
+bool calibration_passes(const struct calibration_curve *c, double doubt, double max_error)
+{
+	uint32_t i = c->n;
+	while (i > 0 && ((double)c->error[i - 1] > max_error || (double)c->bound[i - 1] > max_error))
+		i--;
+	return i > 0 && doubt <= (double)c->upto[i - 1];
+}
+
+/* Return Wilson's upper bound of a share of which |n| samples have |wrong|. */
+static double share_bound(double wrong, double n)
+{
+	double z2 = BOUND_SIGMAS * BOUND_SIGMAS, p = wrong / n;
+	double off = BOUND_SIGMAS * sqrt(p * (1 - p) / n + z2 / (4 * n * n));
+	return (p + z2 / (2 * n) + off) / (1 + z2 / n);
 }
 
 /* ---- the curve ---- */
@@ -49,7 +74,7 @@ static size_t groups_pool(struct group *g, size_t n)
 static void curve_make(struct calibration *c)
 {
 	struct calibration_pair sorted[CALIBRATION_PAIRS];
-	struct group g[CALIBRATION_GROUPS] = {0};
+	struct group g[CALIBRATION_GROUPS] = {0}, all = {0};
 	memcpy(sorted, c->pairs, c->n * sizeof *sorted);
 	qsort(sorted, c->n, sizeof *sorted, by_doubt);
 	for (uint32_t i = 0; i < c->n; i++) {
@@ -62,6 +87,9 @@ static void curve_make(struct calibration *c)
 	for (uint32_t i = 0; i < c->curve.n; i++) {
 		c->curve.upto[i] = (float)g[i].upto;
 		c->curve.error[i] = (float)(g[i].wrong / g[i].n);
+		all.wrong += g[i].wrong;
+		all.n += g[i].n;
+		c->curve.bound[i] = (float)share_bound(all.wrong, all.n);
 	}
 }
 
@@ -73,9 +101,23 @@ static const struct calibration_pair *pair_before(const struct calibration *c, u
 	return &c->pairs[(c->next + CALIBRATION_PAIRS - back) % CALIBRATION_PAIRS];
 }
 
+/* Did errors come that the curve does not explain, but halfway to always wrong does? Page's cumulative sum (1954) of the
+ * logarithms of that likelihood ratio: four errors in a row of answers that were told to be right. */
+static bool has_broken(const struct calibration *c)
+{
+	double sum = 0;
+	for (uint32_t i = c->n; i > 0 && sum <= DRIFT_SUM; i--) {
+		const struct calibration_pair *p = pair_before(c, i);
+		double told = fmax((double)p->told, DRIFT_LEAST);
+		if (p->told >= 0)
+			sum = fmax(0, sum + (p->wrong ? log((1 + told) / (2 * told)) : -M_LN2));
+	}
+	return sum > DRIFT_SUM;
+}
+
 /* Are there more or fewer errors among the last comparisons than chance explains? One error counts as expected in any case,
  * because a curve that tells 0 is made from few answers. */
-static bool has_drifted(const struct calibration *c)
+static bool has_shifted(const struct calibration *c)
 {
 	double off = 0, variance = 1;
 	if (c->n < CALIBRATION_RECENT)
@@ -104,6 +146,8 @@ static void pair_push(struct calibration *c, struct calibration_pair p)
 	c->pairs[c->next] = p;
 	c->next = (c->next + 1) % CALIBRATION_PAIRS;
 	c->n += c->n < CALIBRATION_PAIRS;
+	c->credit = c->credit + CALIBRATION_EARNED < CALIBRATION_CREDIT ? c->credit + CALIBRATION_EARNED
+									: CALIBRATION_CREDIT;
 }
 
 bool calibration_remember(struct calibration *c, struct calibration_pair p)
@@ -119,11 +163,84 @@ bool calibration_add(struct calibration *c, double doubt, bool wrong)
 	enum calibration_state before = c->state;
 	double told = c->curve.n > 0 ? calibration_error_of(&c->curve, doubt) : -1;
 	pair_push(c, (struct calibration_pair){(float)doubt, (float)told, wrong});
-	if (has_drifted(c))
+	if (has_broken(c) || has_shifted(c))
 		*c = (struct calibration){.state = CALIBRATION_DRIFTED};
 	else
 		calibration_recall(c);
 	return c->state != before;
+}
+
+double calibration_needed(double max_error)
+{
+	double n = ceil(
+		BOUND_SIGMAS * BOUND_SIGMAS * (1 / max_error - 1)); /* where share_bound of no error is it */
+	return n > CALIBRATION_LEAST ? n : CALIBRATION_LEAST;
+}
+
+/* ---- the answers to clients ---- */
+
+static int by_value(const void *a, const void *b)
+{
+	float x = *(const float *)a, y = *(const float *)b;
+	return (x > y) - (x < y);
+}
+
+/* Return the greatest difference of the two samples' distributions, from 0 to 1. */
+static double doubts_distance(const struct calibration_doubts *d)
+{
+	float a[CALIBRATION_SEEN], b[CALIBRATION_SEEN];
+	uint32_t i = 0, j = 0;
+	double most = 0;
+	memcpy(a, d->first, sizeof a);
+	memcpy(b, d->last, sizeof b);
+	qsort(a, CALIBRATION_SEEN, sizeof *a, by_value);
+	qsort(b, CALIBRATION_SEEN, sizeof *b, by_value);
+	while (i < CALIBRATION_SEEN && j < CALIBRATION_SEEN) {
+		float at = fminf(a[i], b[j]);
+		while (i < CALIBRATION_SEEN && a[i] <= at)
+			i++;
+		while (j < CALIBRATION_SEEN && b[j] <= at)
+			j++;
+		most = fmax(most, fabs((double)i - (double)j) / CALIBRATION_SEEN);
+	}
+	return most;
+}
+
+static bool doubts_moved(struct calibration_doubts *d, double doubt)
+{
+	float *room = d->n < CALIBRATION_SEEN ? d->first : d->last;
+	room[d->n % CALIBRATION_SEEN] = (float)doubt;
+	if (++d->n == 3 * CALIBRATION_SEEN)
+		d->n = 2 * CALIBRATION_SEEN; /* Does not overflow. */
+	return d->n >= 2 * CALIBRATION_SEEN && d->n % DOUBTS_EVERY == 0 && doubts_distance(d) > DOUBTS_APART;
+}
+
+bool calibration_saw(struct calibration *c, double doubt, bool passed)
+{
+	if (c->state != CALIBRATION_HOLDS)
+		return false; /* The answer began before the state was another one. */
+	if (passed && c->credit > 0)
+		c->credit--;
+	if (!doubts_moved(&c->seen, doubt))
+		return false;
+	*c = (struct calibration){.state = CALIBRATION_DRIFTED};
+	return true;
+}
+
+enum calibration_trust calibration_trust_of(const struct calibration *c, double max_error)
+{
+	if (c->state == CALIBRATION_DRIFTED)
+		return CALIBRATION_MOVED;
+	if (!calibration_passes(&c->curve, 0, max_error))
+		return CALIBRATION_UNPROVEN;
+	return c->credit > 0 ? CALIBRATION_TRUSTED : CALIBRATION_UNSEEN;
+}
+
+double calibration_share_of(const struct calibration *c, double asked, double max_error)
+{
+	if (calibration_trust_of(c, max_error) != CALIBRATION_TRUSTED)
+		return c->n < CALIBRATION_PAIRS || c->credit == 0 ? 1 : asked;
+	return c->credit < CALIBRATION_CREDIT / 2 ? fmax(asked, SHARE_SHORT) : asked;
 }
 
 double calibration_ece(const struct calibration *c)

@@ -67,9 +67,10 @@ double cascade_doubt(const struct cascade_answer *a);
 
 enum cascade_verdict { CASCADE_WAIT, CASCADE_RELEASE, CASCADE_ESCALATE };
 struct cascade_gate {
-	double threshold; /* least mean log-probability; counts while there is no curve */
-	const struct calibration_curve *curve; /* NULL: none */
-	double max_error; /* most probable error of an answer that passes, by the curve */
+	double threshold; /* least mean log-probability; counts where nothing is learned */
+	const struct calibration_curve
+		*curve;   /* decides; without steps nothing passes. NULL: nothing is learned */
+	double max_error; /* calibration_passes */
 };
 /* Decide on |a|, of which no more will come if |whole|. */
 enum cascade_verdict cascade_judge(const struct cascade_gate *g, const struct cascade_answer *a, bool whole);
@@ -138,5 +139,7 @@ void cascade_strip_feed(struct cascade_strip *s, struct cgn_str data, struct cgn
 /* The answer has ended, perhaps too early: append the bytes that are kept. */
 void cascade_strip_end(struct cascade_strip *s, struct cgn_buf *out);
 
+/* Append a sentence that says what calibration costs, or what goes without it. Nothing where cascades are off. */
+void cascade_cost_put(const struct config *c, struct cgn_buf *out);
 /* Check the settings. CGN_INVALID: |err| names the key and what it must be. */
 CGN_RC cascade_check_config(const struct config *c, struct cgn_err *err);

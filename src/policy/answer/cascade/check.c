@@ -19,6 +19,25 @@ static cgn_rc check_chain(const struct config *c, size_t i, struct cgn_err *err)
 	return CGN_OK;
 }
 
+void cascade_cost_put(const struct config *c, struct cgn_buf *out)
+{
+	double share = c->router.cascade.calibration_share, max_error = c->router.cascade.max_error;
+	double needed = calibration_needed(max_error);
+	if (!c->router.cascade.enabled)
+		return;
+	if (share <= 0)
+		cgn_buf_putz(out,
+			"router.cascade.calibration_share is 0: nothing is learned of small models, and all of their answers that reach confidence_threshold pass, right or wrong");
+	else if (needed > CALIBRATION_PAIRS)
+		cgn_buf_fmt(out,
+			"router.cascade.max_error = %g would need %.0f comparisons, and %d are kept: no answer of a small model passes",
+			max_error, needed, CALIBRATION_PAIRS);
+	else
+		cgn_buf_fmt(out,
+			"router.cascade: %.0f prompts at least, and up to %d, are asked again of both models before a small model answers clients; then %g %% of the gated prompts are, and up to %d answers pass before a change is noticed",
+			needed, CALIBRATION_PAIRS, 100 * share, 2 * CALIBRATION_CREDIT);
+}
+
 CGN_RC cascade_check_config(const struct config *c, struct cgn_err *err)
 {
 	const char *small = c->router.cascade.small_model, *large = c->router.cascade.large_model;

@@ -143,6 +143,7 @@ static bool text_same(struct cgn_str a, struct cgn_str b)
 
 struct read {
 	struct json_val text, calls; /* raw.p NULL: none */
+	bool cut;
 };
 
 static bool is_given(struct json_val v, enum json_type type)
@@ -150,7 +151,7 @@ static bool is_given(struct json_val v, enum json_type type)
 	return v.raw.p != NULL && v.type == type;
 }
 
-/* Read the first choice. False: the answer is cut, or has another shape. */
+/* Read the first choice. False: the engine broke the answer off, or it has another shape. */
 static bool answer_read(struct cgn_str answer, struct read *out)
 {
 	enum { MESSAGE, TEXT, FINISH, N };
@@ -165,14 +166,15 @@ static bool answer_read(struct cgn_str answer, struct read *out)
 	if (!json_next_elem(&it, &choice))
 		return false;
 	json_pick(choice, keys, N, v);
-	if (!is_given(v[FINISH], JSON_STRING) || cgn_str_is(v[FINISH].raw, "\"length\"") ||
+	if (!is_given(v[FINISH], JSON_STRING) ||
 		apierror_reason((struct cgn_str){v[FINISH].raw.p + 1, v[FINISH].raw.n - 2}))
 		return false;
 	json_pick(v[MESSAGE], parts, CGN_COUNT(parts), m);
 	if (is_given(v[MESSAGE], JSON_OBJECT))
-		*out = (struct read){m[0], m[1]};
+		*out = (struct read){.text = m[0], .calls = m[1]};
 	else
 		out->text = v[TEXT];
+	out->cut = cgn_str_is(v[FINISH].raw, "\"length\"");
 	if (!is_given(out->text, JSON_STRING))
 		out->text.raw.p = NULL;
 	if (!is_given(out->calls, JSON_ARRAY) || count_of(out->calls) == 0)
@@ -212,6 +214,26 @@ static bool values_same(struct json_val a, struct json_val b)
 	return text_take(a, &x) && text_take(b, &y) && text_same(cgn_buf_view(&x), cgn_buf_view(&y));
 }
 
+static bool text_begins(struct cgn_str text, struct cgn_str with)
+{
+	return text.n >= with.n && cgn_str_eq((struct cgn_str){text.p, with.n}, with);
+}
+
+/* Compare texts of which one at least is cut. */
+static enum cascade_likeness cut_likeness(const struct read *x, const struct read *y)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf p = {0};
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf q = {0};
+	if (x->calls.raw.p != NULL || y->calls.raw.p != NULL || !text_take(x->text, &p) ||
+		!text_take(y->text, &q))
+		return CASCADE_UNKNOWN;
+	struct cgn_str a = space_trim(cgn_buf_view(&p)), b = space_trim(cgn_buf_view(&q));
+	if (a.n == 0 || b.n == 0)
+		return CASCADE_UNKNOWN;
+	bool same = (x->cut && text_begins(b, a)) || (y->cut && text_begins(a, b));
+	return same ? CASCADE_SAME : CASCADE_DIFFERENT;
+}
+
 static bool call_same(struct json_val a, struct json_val b)
 {
 	static const char *const keys[] = {"name", "arguments"};
@@ -233,6 +255,8 @@ enum cascade_likeness cascade_compare(struct cgn_str a, struct cgn_str b)
 	struct read x, y;
 	if (!answer_read(a, &x) || !answer_read(b, &y))
 		return CASCADE_UNKNOWN;
+	if (x.cut || y.cut)
+		return cut_likeness(&x, &y);
 	if (x.calls.raw.p != NULL && y.calls.raw.p != NULL)
 		return array_same(x.calls, y.calls, call_same) ? CASCADE_SAME : CASCADE_OTHER;
 	if (x.calls.raw.p != NULL || y.calls.raw.p != NULL)

@@ -14,10 +14,11 @@ enum cascade_likeness {
 	CASCADE_SAME,
 	CASCADE_DIFFERENT, /* texts that differ; another judge may find that they say the same */
 	CASCADE_OTHER,     /* calls of tools that differ */
-	CASCADE_UNKNOWN,   /* an answer is cut ("length"), or has none of the known shapes */
+	CASCADE_UNKNOWN, /* an answer has no text or call, was broken off by the engine, or has none of the known shapes */
 };
 /* Compare two answers of chat or text completions. Texts are the same byte for byte without white space around them, or as JSON
- * values (members in any order, numbers by their value); calls of tools by the tools' names and their arguments. */
+ * values (members in any order, numbers by their value); calls of tools by the tools' names and their arguments. Of
+ * a text that is cut ("length") only what there is counts: it is the same as one that begins with it. */
 enum cascade_likeness cascade_compare(struct cgn_str a, struct cgn_str b);
 
 /* ---- judge.c: an embedding model as a judge of texts ---- */

@@ -11,9 +11,8 @@ static bool is_due(const struct cascade_answer *a)
 
 static bool is_good(const struct cascade_gate *g, const struct cascade_answer *a)
 {
-	return g->curve != NULL && g->curve->n > 0
-		? calibration_error_of(g->curve, cascade_doubt(a)) <= g->max_error
-		: cascade_confidence(a) >= g->threshold;
+	return g->curve != NULL ? calibration_passes(g->curve, cascade_doubt(a), g->max_error)
+				: cascade_confidence(a) >= g->threshold;
 }
 
 enum cascade_verdict cascade_judge(const struct cascade_gate *g, const struct cascade_answer *a, bool whole)

@@ -21,9 +21,9 @@ static enum gw_step gate_escalate(struct gw_req *r, const char *outcome, const c
 static enum gw_step gate_release(struct gw_req *r)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf held = {0};
+	gw_cascade_learn(r, false);
 	gw_cascade_release(r, &held);
 	gw_cascade_note(r, "released", NULL);
-	gw_cascade_learn(r, false);
 	plan_release(&r->plan.legs);
 	gw_relay_head(r);
 	gw_relay(r, cgn_buf_view(&held));

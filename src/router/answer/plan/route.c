@@ -287,13 +287,14 @@ enum gw_step gw_route(struct gw_req *r)
 	gw_handoff_settle(r);
 	struct chooser_ask ask = gw_choose_ask(r, plan_leg(&r->plan.legs));
 	if (gw_cascade_is_held(r)) {
+		const char *distrust = gw_cascade_distrust(r);
 		if (gw_cascade_is_barred(r))
 			return trial_skip(r, "engine");
 		enum route_verdict v = chooser_pick(r->w->chooser, &ask).verdict;
 		if (gw_queue_must_wait(r, v))
 			return trial_skip(r, verdict_reason(v));
-		if (gw_cascade_has_drifted(r))
-			return trial_skip(r, "drift");
+		if (distrust != NULL)
+			return trial_skip(r, distrust);
 		if (gw_cascade_is_hopeless(r))
 			return trial_skip(r, "pregate");
 	} else if (gw_queue_concerns(r) && is_held_up(r, &ask)) {

@@ -11,7 +11,9 @@
 #include "router/request/calibration/calibration_priv.h"
 #include "router/shared/worker/shared.h"
 
-#define ASKER_TAG 0x64ca11a5U
+#define ASKER_TAG  0x64ca11a5U
+#define TRIES      5                /* tries of a turn while no node has room */
+#define TRY_BEFORE (250 * CGN_MSEC) /* The second try; the time before each further one is twice as long. */
 
 enum turn { TURN_SMALL, TURN_LARGE, TURN_JUDGE, TURNS };
 
@@ -21,6 +23,8 @@ struct gw_calibration_asker {
 	struct cgn_loop *loop;
 	struct http_client *client;
 	struct cgn_post wake, stop;
+	struct cgn_timer again;            /* set: no node had room */
+	unsigned tries;                    /* tries of the current turn that found no room */
 	struct calibration_sample *sample; /* NULL: none is being asked */
 	enum turn turn;
 	double doubt; /* doubt of the small model's answer */
@@ -45,6 +49,22 @@ static void sample_end(struct gw_calibration_asker *a, const char *outcome)
 }
 
 static void turn_begin(struct gw_calibration_asker *a);
+
+/* No node had room: try |a|'s turn again a little later, and then wait behind all clients. */
+static void turn_put_off(struct gw_calibration_asker *a)
+{
+	if (++a->tries < TRIES)
+		cgn_timer_set(&a->again, TRY_BEFORE << (a->tries - 1));
+	else
+		sample_end(a, "busy");
+}
+
+static void asker_on_again(struct cgn_timer *t)
+{
+	struct gw_calibration_asker *a = CGN_CONTAINER(t, struct gw_calibration_asker, again);
+	CGN_LIVE(a, ASKER_TAG);
+	turn_begin(a);
+}
 
 static void sample_learn(struct gw_calibration_asker *a, bool wrong)
 {
@@ -90,6 +110,7 @@ static void similarity_compare(struct gw_calibration_asker *a)
 
 static void turn_end(struct gw_calibration_asker *a)
 {
+	a->tries = 0;
 	if (a->turn == TURN_SMALL) {
 		a->turn = TURN_LARGE;
 		turn_begin(a);
@@ -121,7 +142,7 @@ static void on_end(struct http_call *call, void *user, const struct http_field *
 	(void)n;
 	a->call = NULL;
 	if (a->status == 429 || a->status == 503)
-		sample_end(a, "busy");
+		turn_put_off(a);
 	else if (a->status != 200 || a->answers[a->turn].bad)
 		sample_end(a, "failed");
 	else
@@ -165,14 +186,14 @@ static void turn_begin(struct gw_calibration_asker *a)
 	a->answers[a->turn].n = 0;
 	a->answers[a->turn].limit = CALIBRATION_ANSWER_MAX;
 	const struct http_field fields[] = {{CGN_STR("content-type"), CGN_STR("application/json")},
-		{CGN_STR("x-cgn-priority"), CGN_STR("0")}, {CGN_STR("prefer"), CGN_STR("if-available")},
-		{CGN_STR("x-cgn-cascade"), CGN_STR("off")}, {CGN_STR("x-request-id"), cgn_str_of(id)},
-		{CGN_STR("authorization"), cgn_str_of(bearer)}};
+		{CGN_STR("x-cgn-priority"), CGN_STR("0")}, {CGN_STR("x-cgn-cascade"), CGN_STR("off")},
+		{CGN_STR("x-request-id"), cgn_str_of(id)}, {CGN_STR("authorization"), cgn_str_of(bearer)},
+		{CGN_STR("prefer"), CGN_STR("if-available")}};
 	const struct iovec iov = {body->p, body->n};
 	const struct http_request rq = {.method = "POST",
 		.path = path_of(a),
 		.fields = fields,
-		.n_fields = CGN_COUNT(fields),
+		.n_fields = CGN_COUNT(fields) - (a->tries > 0), /* A later try waits. */
 		.body_len = (int64_t)body->n,
 		.head_timeout = CALIBRATION_CALL_LIMIT,
 		.idle_timeout = CALIBRATION_CALL_LIMIT,
@@ -189,6 +210,7 @@ static void sample_begin(struct gw_calibration_asker *a)
 		return;
 	a->sample = calibration_take(a->cfg.shared->calibrations);
 	a->turn = TURN_SMALL;
+	a->tries = 0;
 	a->number++;
 	if (a->sample != NULL)
 		turn_begin(a);
@@ -222,6 +244,7 @@ CGN_RC gw_calibration_asker_new(const struct gw_calibration_asker_cfg *cfg, stru
 	if (cgn_ok(rc))
 		rc = cgn_loop_start_thread(a->loop, "calibration", err);
 	if (cgn_ok(rc)) {
+		cgn_timer_init(&a->again, a->loop, asker_on_again);
 		calibration_wake(cfg->shared->calibrations, a->loop, &a->wake, asker_on_wake);
 		*out = a;
 		return rc;
@@ -239,6 +262,7 @@ static void asker_on_stop(struct cgn_loop *l, struct cgn_post *p)
 	struct gw_calibration_asker *a = CGN_CONTAINER(p, struct gw_calibration_asker, stop);
 	a->stopping = true;
 	http_call_cancel(&a->call);
+	cgn_timer_cancel(&a->again);
 	if (a->sample != NULL)
 		sample_end(a, "dropped");
 	http_client_free(&a->client);

@@ -98,12 +98,13 @@ const char *calibration_state_text(enum calibration_state s)
 	return texts[s];
 }
 
-static void state_log(const struct calibration_known *p)
+/* |why| is for a drift. */
+static void state_log(const struct calibration_known *p, const char *why)
 {
 	const struct calibration *k = &p->calibration;
 	if (k->state == CALIBRATION_DRIFTED)
 		cgn_log(WARN, "cascade.drifted", F_STR("small", p->small), F_STR("large", p->large),
-			F_STR("why", "the small model was wrong far more or less often than was learned"),
+			F_STR("why", why),
 			F_STR("then",
 				"the larger model is asked at once until enough answers were compared again"),
 			F_U64("enough", CALIBRATION_LEAST));
@@ -131,28 +132,50 @@ void calibration_learn(struct gw_calibrations *c, const struct calibration_sampl
 		p->same += !wrong;
 		p->different += wrong;
 		if (calibration_add(&p->calibration, doubt, wrong))
-			state_log(p);
+			state_log(p, "the small model was wrong far more or less often than was learned");
 		calibration_report(c, p);
 		c->changed = true;
 	}
 	calibrations_unlock(c);
 }
 
-enum calibration_state gw_calibrations_get(struct gw_calibrations *c, struct cgn_str small,
+enum calibration_trust gw_calibrations_get(struct gw_calibrations *c, struct cgn_str small,
 	struct cgn_str large, struct calibration_curve *out)
 {
-	enum calibration_state state = CALIBRATION_LEARNS;
+	enum calibration_trust trust = CALIBRATION_UNPROVEN;
 	out->n = 0;
 	if (c == NULL)
-		return state;
+		return trust;
 	calibrations_lock(c);
 	const struct calibration_known *p = pair_find(c, small, large);
 	if (p != NULL) {
-		state = p->calibration.state;
+		trust = calibration_trust_of(&p->calibration, c->max_error);
 		*out = p->calibration.curve;
 	}
 	calibrations_unlock(c);
-	return state;
+	return trust;
+}
+
+void gw_calibrations_saw(struct gw_calibrations *c, struct cgn_str small, struct cgn_str large, double doubt,
+	bool passed)
+{
+	if (c == NULL)
+		return;
+	calibrations_lock(c);
+	struct calibration_known *p = pair_find(c, small, large);
+	if (p != NULL && calibration_saw(&p->calibration, doubt, passed)) {
+		state_log(p, "the small model's answers are far more or less sure than they were");
+		calibration_report(c, p);
+		c->changed = true;
+	}
+	calibrations_unlock(c);
+}
+
+/* Return the state of |k| as /cascades shows it. */
+static const char *trust_text(const struct gw_calibrations *c, const struct calibration *k)
+{
+	static const char *const texts[] = {"holds", "learns", "drifted", "unseen"};
+	return texts[calibration_trust_of(k, c->max_error)];
 }
 
 static void curve_fill(const struct calibration_curve *curve, struct pb_tree *t,
@@ -170,13 +193,14 @@ static void curve_fill(const struct calibration_curve *curve, struct pb_tree *t,
 	}
 }
 
-static void pair_fill(const struct calibration_known *p, struct pb_tree *t, Cognitora__V1__CascadePair *to)
+static void pair_fill(const struct gw_calibrations *c, const struct calibration_known *p, struct pb_tree *t,
+	Cognitora__V1__CascadePair *to)
 {
 	const struct calibration *k = &p->calibration;
 	double ece = calibration_ece(k);
 	to->small = pb_tree_text(t, cgn_str_of(p->small));
 	to->large = pb_tree_text(t, cgn_str_of(p->large));
-	to->state = pb_text(calibration_state_text(k->state));
+	to->state = pb_text(trust_text(c, k));
 	to->compared = p->same + p->different;
 	to->different = p->different;
 	to->ece = ece >= 0 ? ece : (double)NAN;
@@ -190,7 +214,7 @@ void gw_calibrations_fill(struct gw_calibrations *c, struct pb_tree *t, Cognitor
 		return;
 	calibrations_lock(c);
 	for (size_t i = 0; i < c->n_pairs; i++)
-		pair_fill(c->pairs[i], t, PB_ADD(t, to, pairs, cascade_pair));
+		pair_fill(c, c->pairs[i], t, PB_ADD(t, to, pairs, cascade_pair));
 	calibrations_unlock(c);
 }
 
@@ -273,18 +297,34 @@ bool gw_calibration_is_own(const struct gw_calibrations *c, struct cgn_str token
 
 /* ---- requests ---- */
 
-void gw_calibration_draw(struct gw_req *r)
+/* Return the share of prompts that are to be asked again of the pair. */
+static double share_of(struct gw_calibrations *c, struct cgn_str small, struct cgn_str large)
 {
-	const struct gw_calibrations *c = r->w->shared->calibrations;
-	r->plan.cascade->doubled = c != NULL && gw_random(r->w) < r->w->rules->cascade.share;
+	static const struct calibration nothing;
+	calibrations_lock(c);
+	const struct calibration_known *p = pair_find(c, small, large);
+	double share = calibration_share_of(p != NULL ? &p->calibration : &nothing, c->share, c->max_error);
+	calibrations_unlock(c);
+	return share;
 }
 
 /* A chain of several small models is calibrated one model at a time, each against the last of the chain. */
+void gw_calibration_draw(struct gw_req *r)
+{
+	struct gw_calibrations *c = r->w->shared->calibrations;
+	struct gw_cascade *g = r->plan.cascade;
+	if (c == NULL)
+		return;
+	unsigned last = g->chain.n - 1;
+	g->doubled_step = (unsigned)(gw_random(r->w) * last);
+	g->doubled =
+		gw_random(r->w) < last * share_of(c, g->chain.models[g->doubled_step], g->chain.models[last]);
+}
+
 static struct calibration_sample *sample_of(struct gw_req *r)
 {
 	const struct gw_cascade *g = r->plan.cascade;
-	unsigned step = (unsigned)(gw_random(r->w) * (g->chain.n - 1));
-	struct cgn_str small = g->chain.models[step], large = g->chain.models[g->chain.n - 1];
+	struct cgn_str small = g->chain.models[g->doubled_step], large = g->chain.models[g->chain.n - 1];
 	struct calibration_sample *s = CGN_NEW(struct calibration_sample);
 	cgn_list_init(&s->link);
 	s->api = prompt_api_of(r->client.target);

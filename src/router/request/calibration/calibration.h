@@ -37,9 +37,12 @@ void gw_calibrations_keep(struct gw_calibrations *c, struct cgn_loop *l, const c
 void gw_calibrations_follow(struct gw_calibrations *c, const struct cluster_view *v,
 	const struct gw_cascade_rules *rules);
 
-/* Copy the calibration of the pair; any thread. NULL: there is none. */
-enum calibration_state gw_calibrations_get(struct gw_calibrations *c, struct cgn_str small,
+/* May the small model answer clients, and by which curve? Any thread. |c| NULL: it may not. */
+enum calibration_trust gw_calibrations_get(struct gw_calibrations *c, struct cgn_str small,
 	struct cgn_str large, struct calibration_curve *out);
+/* The small model's answer of that doubt was judged for a client; any thread. |c| NULL: does nothing. */
+void gw_calibrations_saw(struct gw_calibrations *c, struct cgn_str small, struct cgn_str large, double doubt,
+	bool passed);
 /* Fill in each pair and its curve; any thread. |c| NULL: nothing is asked again. */
 void gw_calibrations_fill(struct gw_calibrations *c, struct pb_tree *t, Cognitora__V1__CascadesResponse *to);
 

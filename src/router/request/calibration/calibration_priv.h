@@ -22,8 +22,9 @@ struct gw_calibrations {
 	struct cgn_timer write_timer;
 	pthread_mutex_t lock; /* guards all that follows */
 	struct calibration_known *pairs[CALIBRATION_MODELS];
-	bool changed;   /* since the file was written */
-	uint64_t basis; /* new pairs get this basis */
+	bool changed;            /* since the file was written */
+	uint64_t basis;          /* new pairs get this basis */
+	double share, max_error; /* copied from the rules */
 	size_t n_pairs, n_waiting;
 	struct cgn_link waiting;
 	struct cgn_loop *loop; /* NULL: no thread asks */

@@ -74,7 +74,7 @@ static void pair_forget(struct gw_calibrations *c, struct calibration_known *k, 
 	if (k->calibration.n > 0 || k->calibration.state != CALIBRATION_LEARNS) {
 		cgn_log(WARN, "cascade.forgotten", F_STR("small", k->small), F_STR("large", k->large),
 			F_U64("compared", k->same + k->different), F_STR("why", why),
-			F_STR("then", "confidence_threshold decides until it is learned again"));
+			F_STR("then", "the larger model is asked at once until it is learned again"));
 		c->changed = true;
 	}
 	calibration_known_forget(k);
@@ -88,6 +88,8 @@ void gw_calibrations_follow(struct gw_calibrations *c, const struct cluster_view
 		return;
 	calibrations_lock(c);
 	c->basis = basis_of(c, rules);
+	c->share = rules->share;
+	c->max_error = rules->max_error;
 	for (size_t i = 0; i < c->n_pairs; i++) {
 		const char *why = pair_trouble(c, c->pairs[i], v, rules);
 		if (why == NULL)

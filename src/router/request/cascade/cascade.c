@@ -155,16 +155,26 @@ bool gw_cascade_is_hopeless(struct gw_req *r)
 		gw_random(r->w));
 }
 
-bool gw_cascade_has_drifted(struct gw_req *r)
+bool gw_cascade_is_calibrated(const struct gw_req *r)
 {
+	return r->w->shared->calibrations != NULL || r->w->rules->cascade.share > 0;
+}
+
+const char *gw_cascade_distrust(struct gw_req *r)
+{
+	static const char *const why[] = {NULL, "learns", "drift", "unseen"};
 	struct gw_cascade *c = r->plan.cascade;
-	return gw_calibrations_get(r->w->shared->calibrations, c->chain.models[c->step],
-		       c->chain.models[c->chain.n - 1], &c->curve) == CALIBRATION_DRIFTED;
+	if (!gw_cascade_is_calibrated(r))
+		return NULL;
+	return why[gw_calibrations_get(r->w->shared->calibrations, c->chain.models[c->step],
+		c->chain.models[c->chain.n - 1], &c->curve)];
 }
 
 void gw_cascade_learn(struct gw_req *r, bool escalated)
 {
 	const struct gw_cascade *c = r->plan.cascade;
+	gw_calibrations_saw(r->w->shared->calibrations, c->chain.models[c->step],
+		c->chain.models[c->chain.n - 1], cascade_doubt(&c->answer), !escalated);
 	if (c->grouped)
 		gw_pregate_learn(r->w->shared->pregate, &c->group, escalated);
 }

@@ -23,9 +23,11 @@ bool gw_cascade_is_barred(const struct gw_req *r);
 /* Return true if the current leg's answer would hardly pass, by the rates of such requests. The prompt's
  * chain is there. */
 bool gw_cascade_is_hopeless(struct gw_req *r);
-/* Return true while the small model of the current leg is not trusted, because its answers were not as its curve told. */
-bool gw_cascade_has_drifted(struct gw_req *r);
-/* The current leg's answer was judged. */
+/* Does a calibration decide which answers pass? */
+bool gw_cascade_is_calibrated(const struct gw_req *r);
+/* Return why the small model of the current leg may answer no client yet, a label; NULL: it may. */
+const char *gw_cascade_distrust(struct gw_req *r);
+/* The current leg's answer, which has tokens to judge by, was judged. */
 void gw_cascade_learn(struct gw_req *r, bool escalated);
 /* Let the current leg, which is held and was not sent, be one of the next model, for |why|. The request stays in
  * GW_ROUTE. */

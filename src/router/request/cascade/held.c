@@ -44,7 +44,8 @@ enum cascade_verdict gw_cascade_judge(struct gw_req *r)
 {
 	struct gw_cascade *c = r->plan.cascade;
 	const struct gw_cascade_rules *rules = &r->w->rules->cascade;
-	const struct cascade_gate g = {c->chain.thresholds[c->step], &c->curve, rules->max_error};
+	const struct cascade_gate g = {c->chain.thresholds[c->step],
+		gw_cascade_is_calibrated(r) ? &c->curve : NULL, rules->max_error};
 	bool whole = r->attempt.call.closed;
 	if (c->held.bad)
 		return CASCADE_ESCALATE;

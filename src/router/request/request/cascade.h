@@ -18,6 +18,7 @@ struct gw_cascade {
 	const char *why;                /* reason of that decision; NULL: none */
 	bool noted;                     /* the decision on the current leg was made */
 	bool doubled;                   /* the prompt is to be asked again, to calibrate the gate */
+	unsigned doubled_step;          /* place of the model that is calibrated by it */
 	struct calibration_curve curve; /* curve of the leg that is held; n 0: none is known */
 	double error; /* probability that the last answer judged is wrong, by the curve; negative: no curve */
 	struct cascade_answer answer; /* the leg that is held gave it */

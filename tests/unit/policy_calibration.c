@@ -91,7 +91,7 @@ static void test_a_drift_forgets_and_is_over_after_enough_comparisons(void **sta
 	while (c.state == CALIBRATION_HOLDS && n++ < 200)
 		(void)calibration_add(&c, next_uniform(&seed), true);
 	assert_int_equal(c.state, CALIBRATION_DRIFTED);
-	assert_true(n <= CALIBRATION_RECENT);
+	assert_true(n <= CALIBRATION_RECENT / 6);
 	assert_int_equal(c.curve.n, 0);
 	assert_false(answers_add(&c, &seed, CALIBRATION_LEAST - 1, 1));
 	assert_int_equal(c.state, CALIBRATION_DRIFTED);
@@ -247,6 +247,27 @@ static void test_a_model_that_turns_sure_and_wrong_is_noticed_within_500_request
 	}
 }
 
+/* The doubts are as before, so that only comparisons tell. */
+static void test_a_model_that_turns_wrong_is_noticed_before_500_wrong_answers(void **state)
+{
+	static const double asked[] = {0.08, 0.02, 1e-9};
+	(void)state;
+	for (uint64_t s = 1; s <= 60; s++) {
+		static struct cascade_world w;
+		w = (struct cascade_world){.seed = s, .asked = asked[s % 3]};
+		clients_ask(&w, 2000, 4);
+		unsigned before = w.wrong, n = 0;
+		while (w.c.state != CALIBRATION_DRIFTED && n++ < 4000)
+			clients_ask(&w, 1, 0);
+		assert_int_equal(w.c.state, CALIBRATION_DRIFTED);
+		assert_true(w.wrong - before > 0 && w.wrong - before <= 500);
+		assert_true(s % 3 != 0 || n <= 500); /* the default share */
+		before = w.wrong;
+		clients_ask(&w, 4000, 0);
+		assert_int_equal(w.wrong, before);
+	}
+}
+
 /* Nothing can be compared: no more pass than were earned before. */
 static void test_a_busy_time_lets_few_pass_unseen(void **state)
 {
@@ -256,8 +277,9 @@ static void test_a_busy_time_lets_few_pass_unseen(void **state)
 	clients_ask(&w, 2000, 4);
 	w.busy = true;
 	w.passed = w.wrong = 0;
-	clients_ask_a_broken_model(&w, 8000, 1);
-	assert_true(w.passed <= CALIBRATION_CREDIT);
+	clients_ask(&w, 8000, 0);
+	assert_int_equal(calibration_trust_of(&w.c, MAX_ERROR), CALIBRATION_UNSEEN);
+	assert_true(w.passed > 0 && w.passed <= CALIBRATION_CREDIT);
 }
 
 /* No comparison is needed to see that all answers are sure now. */
@@ -279,11 +301,12 @@ static void test_clients_whose_prompts_do_not_change_raise_no_alarm(void **state
 	(void)state;
 	for (uint64_t s = 1; s <= 20; s++) {
 		static struct cascade_world w;
-		w = (struct cascade_world){.seed = s * 77, .asked = 0.08};
+		w = (struct cascade_world){.seed = s * 77, .asked = s % 2 == 0 ? 0.08 : 1e-9};
 		clients_ask(&w, 500, 4);
 		for (unsigned i = 0; i < 5000; i++) {
 			clients_ask(&w, 1, 4);
 			assert_int_not_equal(w.c.state, CALIBRATION_DRIFTED);
+			assert_int_not_equal(calibration_trust_of(&w.c, MAX_ERROR), CALIBRATION_UNSEEN);
 		}
 		assert_true(w.passed > 1500 && w.wrong * 10 <= w.passed);
 	}
@@ -506,6 +529,7 @@ int main(void)
 		cmocka_unit_test(test_nothing_passes_before_the_error_is_known),
 		cmocka_unit_test(test_few_comparisons_prove_nothing),
 		cmocka_unit_test(test_a_model_that_turns_sure_and_wrong_is_noticed_within_500_requests),
+		cmocka_unit_test(test_a_model_that_turns_wrong_is_noticed_before_500_wrong_answers),
 		cmocka_unit_test(test_a_busy_time_lets_few_pass_unseen),
 		cmocka_unit_test(test_the_doubts_of_clients_answers_alone_tell_a_change),
 		cmocka_unit_test(test_clients_whose_prompts_do_not_change_raise_no_alarm),

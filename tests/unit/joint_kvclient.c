@@ -44,7 +44,8 @@ struct world {
 	enum mood mood;
 	int arena;
 	uint8_t *mem;
-	uint64_t value_bytes;
+	uint64_t value_bytes, lease_ms;
+	cgn_nsec until; /* The waiting test waits for this time of the loop. */
 	struct kvclient *c;
 	/* Messages that the store received. */
 	unsigned hellos, lookups, gets, verified, puts, removes, watches, stops;
@@ -84,7 +85,7 @@ static void store_welcome(struct world *w, const struct kvbulk_msg *m)
 			.max_leases = 64,
 			.max_inline = 1000,
 			.lease_bytes = ARENA,
-			.lease_ms = 60000}};
+			.lease_ms = w->lease_ms}};
 	int fd = w->mood == MOOD_OWN ? -1 : w->arena;
 	if (w->mood == MOOD_UNSEALED) {
 		fd = memfd_create("u", MFD_CLOEXEC);
@@ -347,6 +348,7 @@ static struct world *client_setup(enum mood mood)
 	struct world *w = calloc(1, sizeof *w);
 	w->mood = mood;
 	w->value_bytes = 100000;
+	w->lease_ms = 60000;
 	(void)snprintf(w->dir, sizeof w->dir, "/tmp/cgn-kvclient-XXXXXX");
 	assert_non_null(mkdtemp(w->dir));
 	(void)snprintf(w->uds, sizeof w->uds, "%s/s", w->dir);
@@ -778,6 +780,40 @@ static void each_in_its_turn(unsigned code)
 	client_teardown(w);
 }
 
+static bool time_has_come(struct world *w)
+{
+	return cgn_loop_now(w->l) >= w->until;
+}
+
+/* The store takes memory back when a lease has ended: a piece that waited so long is requested again. */
+static void a_piece_that_waited_too_long_is_asked_for_again(void **state)
+{
+	struct world *w = client_setup(MOOD_GOOD);
+	const struct block_key any = {.segment = 99};
+	(void)state;
+	w->lease_ms = 1;
+	w->value_bytes = 1000;
+	wait_for(w, is_ready, 1);
+	struct kvclient_series *s = series_run(w, KVCLIENT_SERIES_AHEAD);
+	wait_for(w, is_done, 1);
+	kvclient_lease_release(&w->lease);
+	wait_for(w, so_many_were_asked_for, KVCLIENT_SERIES_AHEAD);
+	/* The answer to this call comes behind all pieces. */
+	assert_true(cgn_ok(kvclient_remove(w->c, &any, 1, on_done, w, NULL, NULL)));
+	wait_for(w, is_done, 2);
+	w->until = cgn_loop_now(w->l) + 2 * CGN_MSEC;
+	wait_for(w, time_has_come, 0);
+	for (unsigned i = 1; i < KVCLIENT_SERIES_AHEAD; i++) {
+		kvclient_series_next(s);
+		wait_for(w, is_done, i + 2);
+		assert_int_equal(w->code, CGN_FINE);
+		assert_int_equal(w->gets, KVCLIENT_SERIES_AHEAD + i);
+		kvclient_lease_release(&w->lease);
+	}
+	kvclient_series_free(&s);
+	client_teardown(w);
+}
+
 static void what_could_not_be_lent_ahead_is_asked_for_in_its_turn(void **state)
 {
 	(void)state;
@@ -895,6 +931,7 @@ int main(void)
 		cmocka_unit_test(what_waits_to_be_sent_is_bounded),
 		cmocka_unit_test(values_go_in_by_the_shorter_way),
 		cmocka_unit_test(pieces_come_in_order_and_ahead),
+		cmocka_unit_test(a_piece_that_waited_too_long_is_asked_for_again),
 		cmocka_unit_test(what_could_not_be_lent_ahead_is_asked_for_in_its_turn),
 		cmocka_unit_test(what_came_ahead_gives_way),
 		cmocka_unit_test(a_series_that_is_left_gives_back_what_came),
@@ -902,5 +939,6 @@ int main(void)
 		cmocka_unit_test(a_watch_goes_on_through_reconnects),
 		cmocka_unit_test(no_store_is_said_once),
 	};
+	alarm(90); /* A test that hangs ends the program. */
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,6 +14,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/vfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -26,6 +27,42 @@
 
 #define MIB ((uint64_t)1 << 20)
 #define KIB ((uint64_t)1 << 10)
+
+/* ---- the syncs that the kernel gets ---- */
+static struct {
+	struct stat folder;     /* The folder of the store. */
+	unsigned folder_synced; /* Times that it was synced. */
+	bool carried;           /* A value was carried since the last sync of a slab file. */
+	bool lost;              /* A slab file was deleted then. */
+} disk_saw;
+
+static bool is_slab(int fd)
+{
+	char link[64], path[PATH_MAX] = "";
+	(void)snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+	return readlink(link, path, sizeof path - 1) > 0 && strstr(path, "/slab-") != NULL;
+}
+
+int fsync(int fd)
+{
+	struct stat st;
+	if (fstat(fd, &st) == 0 && st.st_dev == disk_saw.folder.st_dev && st.st_ino == disk_saw.folder.st_ino)
+		disk_saw.folder_synced++;
+	return (int)syscall(SYS_fsync, fd);
+}
+
+int fdatasync(int fd)
+{
+	if (is_slab(fd))
+		disk_saw.carried = false;
+	return (int)syscall(SYS_fdatasync, fd);
+}
+
+int unlink(const char *path)
+{
+	disk_saw.lost |= strstr(path, "/slab-") != NULL && disk_saw.carried;
+	return (int)syscall(SYS_unlink, path);
+}
 
 /* ---- a world: a folder, a clock, an owner ---- */
 struct world {
@@ -75,6 +112,7 @@ static void on_moved(void *user, const struct block_key *k, kvdisk_place from, k
 	(void)user;
 	assert_true(from != to);
 	told.moved++;
+	disk_saw.carried |= !place_of(to).small;
 	if (places_to_update != NULL && places_to_update[k->segment] == from)
 		places_to_update[k->segment] = to;
 }
@@ -496,6 +534,25 @@ static void test_the_oldest_goes(void **state)
 	world_end(&w);
 }
 
+/* The older record of a value lies in the file that goes: the value itself stays. */
+static void test_what_was_written_again_outlives_its_old_file(void **state)
+{
+	struct world w;
+	uint32_t i = 1;
+	(void)state;
+	world_begin(&w);
+	world_open(&w);
+	(void)disk_put(&w, 0, 1, 256 * KIB);
+	for (; i < 100; i++)
+		(void)disk_put(&w, i, 1, 256 * KIB);
+	(void)disk_put(&w, 0, 2, 256 * KIB);
+	for (; disk_stats(&w).reclaimed == 0; i++)
+		(void)disk_put(&w, i, 1, 256 * KIB);
+	disk_expect(&w, 0, 2);
+	expect_none(&w, 1);
+	world_end(&w);
+}
+
 static void test_small_ones_go_too(void **state)
 {
 	struct world w;
@@ -539,6 +596,41 @@ static void test_what_is_worth_it_is_carried(void **state)
 		there++;
 	}
 	assert_int_equal(there, disk_stats(&w).entries);
+	world_end(&w);
+}
+
+/* A power cut does not find the old file gone and the new one empty. */
+static void test_what_is_carried_is_synced_first(void **state)
+{
+	struct world w;
+	(void)state;
+	world_begin(&w);
+	world_open(&w);
+	memset(&disk_saw, 0, sizeof disk_saw);
+	told.worth = KVDISK_CARRY;
+	for (uint32_t i = 0; i < 600; i++)
+		(void)disk_put(&w, i, 1, 200 * KIB);
+	assert_true(told.moved > 0 && disk_stats(&w).reclaimed > 0);
+	assert_false(disk_saw.lost);
+	world_end(&w);
+}
+
+/* A power cut does not take the name of a new file, and so all that is in it. */
+static void test_the_name_of_a_new_file_is_synced(void **state)
+{
+	struct world w;
+	(void)state;
+	world_begin(&w);
+	world_open(&w);
+	assert_int_equal(stat(w.dir, &disk_saw.folder), 0);
+	disk_saw.folder_synced = 0;
+	(void)disk_put(&w, 1, 1, 50000);
+	kvdisk_tend(w.d);
+	assert_int_equal(disk_saw.folder_synced, 1);
+	(void)disk_put(&w, 2, 1, 50000);
+	kvdisk_tend(w.d);
+	assert_int_equal(disk_saw.folder_synced, 1); /* The file is the same. */
+	memset(&disk_saw, 0, sizeof disk_saw);
 	world_end(&w);
 }
 
@@ -945,6 +1037,29 @@ static void test_a_damaged_database(void **state)
 }
 
 /* A flipped bit anywhere in any file: every value that is returned is a value that was put. */
+/* An index that is made again from the headers has no value that was removed. */
+static void test_a_new_index_finds_nothing_that_was_removed(void **state)
+{
+	static const struct damage lost = {"index", "CURRENT", UINT64_MAX};
+	struct world w;
+	struct block_key k = key_of(2);
+	(void)state;
+	world_begin(&w);
+	world_open(&w);
+	for (uint32_t i = 0; i < 4; i++)
+		(void)disk_put(&w, i, 1, 50000);
+	assert_true(kvdisk_remove(w.d, &k));
+	kvdisk_close(&w.d);
+	(void)snprintf(hurt_folder, sizeof hurt_folder, "%s/index", w.dir);
+	assert_true(cgn_ok(dir_each(hurt_folder, hurt_one, (void *)(uintptr_t)&lost, &w.err)));
+	world_open(&w);
+	assert_true(w.how.rebuilt);
+	assert_int_equal(told.found, 3);
+	assert_int_equal(disk_stats(&w).entries, 3);
+	expect_none(&w, 2);
+	world_end(&w);
+}
+
 static void test_bits_anywhere(void **state)
 {
 	struct world w;
@@ -1268,8 +1383,11 @@ int main(void)
 		cmocka_unit_test(test_a_start_that_was_killed_is_finished),
 		cmocka_unit_test(test_a_place_is_bound_to_its_key),
 		cmocka_unit_test(test_the_oldest_goes),
+		cmocka_unit_test(test_what_was_written_again_outlives_its_old_file),
 		cmocka_unit_test(test_small_ones_go_too),
 		cmocka_unit_test(test_what_is_worth_it_is_carried),
+		cmocka_unit_test(test_what_is_carried_is_synced_first),
+		cmocka_unit_test(test_the_name_of_a_new_file_is_synced),
 		cmocka_unit_test(test_small_ones_that_are_worth_it_are_carried),
 		cmocka_unit_test(test_pinned_stays),
 		cmocka_unit_test(test_too_large),
@@ -1281,6 +1399,7 @@ int main(void)
 		cmocka_unit_test(test_a_damaged_head_of_a_file),
 		cmocka_unit_test(test_an_entry_for_nothing_goes),
 		cmocka_unit_test(test_a_damaged_database),
+		cmocka_unit_test(test_a_new_index_finds_nothing_that_was_removed),
 		cmocka_unit_test(test_bits_anywhere),
 		cmocka_unit_test(test_folders_of_others),
 		cmocka_unit_test(test_a_file_of_another_store_has_no_values),

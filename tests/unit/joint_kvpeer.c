@@ -83,17 +83,25 @@ static char *value_of(const struct block_key *k, uint64_t n)
 	return p;
 }
 
-static void put_in(struct kvstore *s, const struct block_key *k, uint64_t n)
+static void put_of(struct kvstore *s, const struct block_key *k, uint64_t n, struct cgn_str tenant)
 {
 	struct kvstore_writer *w = NULL;
 	struct cgn_err err = {0};
-	const struct block_meta meta = {.model = CGN_STR("m"), .name = CGN_STR("n"), .tokens = 16};
+	const struct block_meta meta = {.model = CGN_STR("m"),
+		.name = CGN_STR("n"),
+		.tenant = tenant,
+		.tokens = 16};
 	char *p = value_of(k, n);
 	if (!cgn_ok(kvstore_put(s, k, &meta, n, &w, &err)))
 		fail_msg("%s", err.msg);
 	kvstore_writer_add(w, p, n);
 	assert_true(cgn_ok(kvstore_writer_commit(&w, NULL, 0, &err)));
 	free(p);
+}
+
+static void put_in(struct kvstore *s, const struct block_key *k, uint64_t n)
+{
+	put_of(s, k, n, (struct cgn_str){0});
 }
 
 static void assert_value(const struct kvstore_block *b, const struct block_key *k, uint64_t n)
@@ -123,7 +131,9 @@ static void node_open_as(struct world *w, unsigned i, const struct kvpeer_cfg *m
 	static const char *const names[] = {"a", "b", "c"};
 	struct node *n = &w->nodes[i];
 	struct cgn_err err = {0};
-	const struct kvstore_cfg store = {.telemetry = test_telemetry(), .ram_bytes = ram};
+	const struct kvstore_cfg store = {.telemetry = test_telemetry(),
+		.ram_bytes = ram,
+		.sites = more != NULL ? more->sites : NULL};
 	if (!cgn_ok(kvstore_new(&store, &n->store, &err)))
 		fail_msg("%s", err.msg);
 	struct kvpeer_cfg cfg = more != NULL ? *more : (struct kvpeer_cfg){.egress_streams = 64};
@@ -789,18 +799,118 @@ static void a_broken_fetch_continues_at_the_next_peer(void **state)
 	}
 }
 
+static bool liar_was_asked(struct world *w)
+{
+	return w->liars[0].fetches >= w->want;
+}
+
+static bool any_liar_was_asked(struct world *w)
+{
+	return w->liars[0].last != NULL || w->liars[1].last != NULL;
+}
+
+static bool liar_was_asked_for_the_rest(struct world *w)
+{
+	return w->liars[w->want].last != NULL && w->liars[w->want].rq.offset > 0;
+}
+
+static bool liar_was_let_go(struct world *w)
+{
+	return w->liars[w->want].last == NULL;
+}
+
+static void liar_sends(struct liar *liar, struct cgn_str bytes, bool fin)
+{
+	assert_non_null(liar->last);
+	quic_send(liar->last, &(struct iovec){(void *)(uintptr_t)bytes.p, bytes.n}, 1, fin, NULL, NULL);
+}
+
+/* Send an answer, from |offset| on, now. */
+static void liar_answers(struct liar *liar, uint64_t size, uint64_t offset, uint64_t n, bool fin)
+{
+	liar_says(liar, size, offset, n);
+	liar_sends(liar, cgn_buf_view(&liar->answer), fin);
+	liar->answer.n = 0;
+}
+
+/* A peer falls silent, another one is asked for the rest, and then the first one sends a little more and breaks
+ * off: what both of them sent counts once. */
+static void what_two_peers_sent_counts_once(void **state)
+{
+	enum { SIZE = 300000, FIRST = 100000, MORE = 100 };
+	struct world w;
+	struct block_key k = key_of(1);
+	char *value = value_of(&k, SIZE);
+	(void)state;
+	with_patience(&w, &k, 0, false, 200 * CGN_MSEC);
+	(void)liar_open(&w, 1, &k, "r");
+	wait_peers(&w, 2);
+	node_ask(&w, 1, 0, &k);
+	loop_until(w.l, any_liar_was_asked, &w);
+	unsigned one = w.liars[0].last != NULL ? 0 : 1, other = 1 - one;
+	liar_answers(&w.liars[one], SIZE, 0, FIRST, false);
+	w.want = other;
+	loop_until(w.l, liar_was_asked_for_the_rest, &w);
+	assert_int_equal(w.liars[other].rq.offset, FIRST);
+	liar_sends(&w.liars[one], (struct cgn_str){value + FIRST, MORE}, true);
+	w.want = one;
+	loop_until(w.l, liar_was_let_go, &w);
+	liar_answers(&w.liars[other], SIZE, FIRST, SIZE - FIRST, true);
+	wait_answers(&w, 1);
+	assert_value(w.asked[0].block, &k, SIZE);
+	free(value);
+	world_close(&w);
+}
+
+/* A fetch whose peer is lost asks the next peer at once, however patient it is. */
+static void a_lost_peer_is_not_waited_for(void **state)
+{
+	(void)state;
+	for (unsigned i = 0; i < 4; i++) {
+		bool honest = i % 2 == 1, leaves = i / 2 == 1;
+		struct world w;
+		struct block_key k = key_of(1);
+		with_patience(&w, &k, 1000, honest, 3600 * CGN_SEC);
+		node_ask(&w, 1, 0, &k);
+		w.want = 1;
+		loop_until(w.l, liar_was_asked, &w);
+		if (leaves)
+			kvpeer_member_gone(w.nodes[1].kp, w.liars[0].name);
+		else
+			quic_endpoint_close(&w.liars[0].ep);
+		wait_answers(&w, 1);
+		if (honest)
+			assert_value(w.asked[0].block, &k, 1000);
+		else
+			assert_int_equal(w.asked[0].why.code, CGN_UNAVAILABLE);
+		world_close(&w);
+	}
+}
+
 static void another_value_of_the_same_name_is_not_mixed_in(void **state)
 {
 	(void)state;
-	struct world w;
-	struct block_key k = key_of(1);
-	with_liar(&w, &k, 3 * MIB, true); /* The value at a has 3 MiB, the liar's 4 MiB. */
-	liar_says(&w.liars[0], 4 * MIB, 0, 2 * MIB);
-	node_ask(&w, 1, 0, &k);
-	wait_answers(&w, 1);
-	assert_null(w.asked[0].block); /* Neither value is whole: a clean miss. */
-	assert_true(ram_of(&w, 1) == 0);
-	world_close(&w);
+	for (unsigned longer = 0; longer < 2; longer++) {
+		struct world w;
+		struct block_key k = key_of(1);
+		struct kvframe_answer other = {.status = KVFRAME_OK,
+			.size = (3 + longer) * MIB,
+			.checksum = 1234,
+			.length = (3 + longer) * MIB,
+			.model = CGN_STR("m")};
+		uint64_t corrupt = metric_count(METRIC_ONE(test_telemetry(), KV_PEER_CORRUPT));
+		char *value = value_of(&k, 2 * MIB);
+		with_liar(&w, &k, 3 * MIB, true); /* The value at a has 3 MiB. */
+		kvframe_put_answer(&w.liars[0].answer, &other);
+		cgn_buf_add(&w.liars[0].answer, value, 2 * MIB);
+		node_ask(&w, 1, 0, &k);
+		wait_answers(&w, 1);
+		assert_null(w.asked[0].block); /* Neither value is whole: a clean miss, and no damage. */
+		assert_true(metric_count(METRIC_ONE(test_telemetry(), KV_PEER_CORRUPT)) == corrupt);
+		assert_true(ram_of(&w, 1) == 0);
+		free(value);
+		world_close(&w);
+	}
 }
 
 static void no_fetch_exceeds_its_budget(void **state)
@@ -843,11 +953,6 @@ static void a_callback_may_do_anything(void **state)
 	kvpeer_fetch_cancel(&w.asked[2].fetch);
 	assert_true(kvpeer_is_idle(w.nodes[1].kp));
 	world_close(&w);
-}
-
-static bool liar_was_asked(struct world *w)
-{
-	return w->liars[0].fetches >= w->want;
 }
 
 static bool liar_is_left(struct world *w)
@@ -1034,6 +1139,38 @@ static void what_could_not_be_read_is_not_owed(void **state)
 	world_close(&w);
 }
 
+static bool a_owes(struct world *w)
+{
+	struct kvpeer_overview v;
+	kvpeer_overview(w->nodes[0].kp, &v);
+	return v.owed_bytes > 0;
+}
+
+static bool a_owes_nothing(struct world *w)
+{
+	return !a_owes(w);
+}
+
+static void what_is_not_wanted_any_more_is_not_owed(void **state)
+{
+	(void)state;
+	struct world w;
+	static const struct kvpeer_cfg slow = {.egress_streams = 64, .egress_bytes_per_second = 65536};
+	struct block_key k = key_of(1);
+	world_open(&w);
+	node_open_as(&w, 0, &slow, 256 * MIB, node_tls);
+	node_open(&w, 1);
+	put_in(w.nodes[0].store, &k, 4 * MIB);
+	node_knows(&w, 1, 0);
+	wait_heard(&w, &k);
+	node_ask(&w, 1, 0, &k);
+	loop_until(w.l, a_owes, &w);
+	kvpeer_fetch_cancel(&w.asked[0].fetch);
+	loop_until(w.l, a_owes_nothing, &w);
+	assert_true(kvpeer_is_idle(w.nodes[0].kp));
+	world_close(&w);
+}
+
 static void the_end_leaves_nothing_behind(void **state)
 {
 	(void)state;
@@ -1105,16 +1242,20 @@ static void raw_say(struct world *w, const struct cgn_buf *b, bool fin)
 	loop_until(w->l, raw_is_closed, w);
 }
 
-static void raw_world(struct world *w, const struct block_key *k)
+static void raw_connect(struct world *w, const char *addr)
 {
 	const struct quic_endpoint_cfg cfg = {.addr = "127.0.0.1:0", .tls = second_tls, .alpn = KVFRAME_ALPN};
+	assert_true(cgn_ok(quic_endpoint_new(w->l, &cfg, NULL, NULL, &w->raw, NULL)));
+	assert_true(cgn_ok(quic_connect(w->raw, addr, NULL, &raw_conn_ops, w, &w->raw_conn, NULL)));
+	loop_until(w->l, raw_is_open, w);
+}
+
+static void raw_world(struct world *w, const struct block_key *k)
+{
 	world_open(w);
 	node_open(w, 0);
 	put_in(w->nodes[0].store, k, 1000);
-	assert_true(cgn_ok(quic_endpoint_new(w->l, &cfg, NULL, NULL, &w->raw, NULL)));
-	assert_true(
-		cgn_ok(quic_connect(w->raw, w->nodes[0].addr, NULL, &raw_conn_ops, w, &w->raw_conn, NULL)));
-	loop_until(w->l, raw_is_open, w);
+	raw_connect(w, w->nodes[0].addr);
 }
 
 static void what_is_not_understood_is_ended(void **state)
@@ -1186,6 +1327,31 @@ static void parts_of_a_value_are_served(void **state)
 	world_close(&w);
 }
 
+/* A store of another site asks for two blocks whose keys it guessed: one may go there, one may not. */
+static void what_must_stay_is_not_sent_to_other_sites(void **state)
+{
+	static const char *const acme[] = {"acme"}, *const any[] = {"*"};
+	static const struct kvsites sites = {.n = 1, .v = {{"far", acme, any, 1, 1}}};
+	const struct kvpeer_site_cfg far = {.listen = "127.0.0.1:0", .tls = node_tls};
+	const struct kvpeer_cfg cfg = {.egress_streams = 64, .sites = &sites, .site_cfgs = &far};
+	struct kvpeer_site_view site;
+	struct kvframe_answer a;
+	struct block_key may = key_of(1), stays = key_of(2);
+	struct world w;
+	char addr[64];
+	(void)state;
+	world_open(&w);
+	node_open_as(&w, 0, &cfg, 256 * MIB, node_tls);
+	put_of(w.nodes[0].store, &may, 1000, CGN_STR("acme"));
+	put_of(w.nodes[0].store, &stays, 1000, CGN_STR("other"));
+	kvpeer_site(w.nodes[0].kp, 0, &site);
+	(void)snprintf(addr, sizeof addr, "127.0.0.1:%u", site.port);
+	raw_connect(&w, addr);
+	assert_int_equal(raw_fetch(&w, &may, 0, 0, &a), KVFRAME_OK);
+	assert_int_equal(raw_fetch(&w, &stays, 0, 0, &a), KVFRAME_NOT_FOUND);
+	world_close(&w);
+}
+
 static bool two_seconds_passed(struct world *w)
 {
 	return cgn_loop_now(w->l) > w->until;
@@ -1232,6 +1398,8 @@ int main(void)
 		cmocka_unit_test(an_answer_that_makes_no_sense_is_a_failure),
 		cmocka_unit_test(a_silent_peer_is_not_waited_for),
 		cmocka_unit_test(a_broken_fetch_continues_at_the_next_peer),
+		cmocka_unit_test(what_two_peers_sent_counts_once),
+		cmocka_unit_test(a_lost_peer_is_not_waited_for),
 		cmocka_unit_test(another_value_of_the_same_name_is_not_mixed_in),
 		cmocka_unit_test(no_fetch_exceeds_its_budget),
 		cmocka_unit_test(a_callback_may_do_anything),
@@ -1243,9 +1411,11 @@ int main(void)
 		cmocka_unit_test(what_is_put_meanwhile_counts),
 		cmocka_unit_test(so_many_are_served_at_once),
 		cmocka_unit_test(what_could_not_be_read_is_not_owed),
+		cmocka_unit_test(what_is_not_wanted_any_more_is_not_owed),
 		cmocka_unit_test(the_end_leaves_nothing_behind),
 		cmocka_unit_test(what_is_not_understood_is_ended),
 		cmocka_unit_test(parts_of_a_value_are_served),
+		cmocka_unit_test(what_must_stay_is_not_sent_to_other_sites),
 		cmocka_unit_test(a_refused_client_is_not_reset),
 	};
 	return cmocka_run_group_tests(tests, make_tls, drop_tls);

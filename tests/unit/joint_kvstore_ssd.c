@@ -18,6 +18,8 @@
 #include "base/log/log.h"
 #include "base/mix/mix.h"
 #include "disk_folder.h"
+#include "eviction_stop.h"
+#include "joint/kv/kvdisk/kvdisk_priv.h"
 #include "loop_until.h"
 #include "telemetry_world.h"
 
@@ -513,6 +515,55 @@ static void test_an_end_that_is_set_while_the_queue_is_full(void **state)
 	world_end(&w);
 }
 
+/* The disk has the value, and the store does not know where yet. */
+static void test_an_end_that_is_set_while_the_value_is_written(void **state)
+{
+	const uint64_t end = UINT64_C(99999999999000);
+	struct world w;
+	struct block_info info;
+	struct block_key k = key_of(1);
+	(void)state;
+	world_begin(&w, 8 * MIB, true);
+	struct kvdisk *d = w.s->ssd->disk;
+	pthread_mutex_t *stripe = kvdisk_stripe(d, &k);
+	(void)pthread_mutex_lock(stripe);
+	store_put(&w, 1, 1, 100000);
+	while (atomic_load(&d->counts.written) < 100000)
+		(void)nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+	assert_true(kvstore_expire(w.s, &k, KVSTORE_ANY_EXPIRY, end));
+	(void)pthread_mutex_unlock(stripe);
+	store_settle(&w);
+	world_again(&w);
+	assert_true(kvstore_lookup(w.s, &k, &info));
+	assert_int_equal(info.expires_unix_ms, end);
+	world_end(&w);
+}
+
+/* A block that was pinned for a moment after it was chosen leaves RAM, and its queue too. */
+static void test_a_chosen_block_leaves_its_queue(void **state)
+{
+	struct world w;
+	struct eviction_stop e;
+	struct block_info info;
+	(void)state;
+	world_begin(&w, 8 * MIB, true);
+	for (uint32_t i = 0; i < 128; i++) {
+		store_put(&w, i, 1, 65536);
+		store_wait_written(&w, i + 1);
+	}
+	assert_int_equal(store_stats(&w).tier[BLOCK_RAM].blocks, 128);
+	eviction_begin(&e, w.s, key_of, MIB);
+	assert_true(cgn_ok(kvstore_pin(w.s, &e.other, UINT64_MAX, NULL)));
+	assert_true(cgn_ok(kvstore_pin(w.s, &e.other, 0, NULL)));
+	eviction_end(&e);
+	assert_true(kvstore_lookup(w.s, &e.other, &info));
+	assert_int_equal(info.tiers, SSD);
+	for (uint32_t i = 1000; i < 1016; i++)
+		store_put(&w, i, 1, MIB);
+	assert_int_equal(store_tiers(&w, 1015) & RAM, RAM);
+	world_end(&w);
+}
+
 static void flip_slabs(struct world *w)
 {
 	DIR *d = opendir(w->dir);
@@ -722,6 +773,8 @@ int main(void)
 		cmocka_unit_test(test_auto_catches_up),
 		cmocka_unit_test(test_auto_keeps_to_its_budget),
 		cmocka_unit_test(test_an_end_that_is_set_while_the_queue_is_full),
+		cmocka_unit_test(test_an_end_that_is_set_while_the_value_is_written),
+		cmocka_unit_test(test_a_chosen_block_leaves_its_queue),
 		cmocka_unit_test(test_damage_is_a_miss),
 		cmocka_unit_test(test_what_came_to_ram_is_compared_too),
 		cmocka_unit_test(test_a_value_larger_than_ram_is_now),

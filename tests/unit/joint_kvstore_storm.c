@@ -4,6 +4,8 @@
 
 #include <pthread.h>
 
+#include "eviction_stop.h"
+
 static unsigned random_roll(unsigned *rng)
 {
 	*rng = *rng * 1103515245U + 12345U;
@@ -306,12 +308,64 @@ static void test_room_for_all_who_hold_little(void **state)
 	kvstore_free(&s);
 }
 
+/* ---- blocks that change between their choice and their leaving ---- */
+static struct block_key numbered_key(uint32_t n)
+{
+	return kvw_key(n);
+}
+
+static struct kvstore *full_store(void)
+{
+	struct kvstore *s = kvw_store(2 * MIB);
+	for (uint64_t n = 0; n < 32; n++)
+		kvw_put(s, n, 1, 65536);
+	return s;
+}
+
+static void test_a_chosen_block_that_is_pinned_stays(void **state)
+{
+	(void)state;
+	struct kvstore *s = full_store();
+	struct eviction_stop e;
+	struct block_info info;
+	struct cgn_err err;
+	eviction_begin(&e, s, numbered_key, MIB);
+	assert_true(cgn_ok(kvstore_pin(s, &e.other, UINT64_MAX, &err)));
+	eviction_end(&e);
+	assert_true(kvstore_lookup(s, &e.other, &info) && info.pinned);
+	kvstore_free(&s);
+}
+
+/* The block stays for its reader, and leaves at the next need. */
+static void test_a_chosen_block_that_is_read_is_chosen_again(void **state)
+{
+	(void)state;
+	struct kvstore *s = full_store();
+	struct eviction_stop e;
+	struct block_info info;
+	eviction_begin(&e, s, numbered_key, MIB);
+	struct kvstore_block *held = kvstore_get_ram(s, &e.other, true);
+	assert_non_null(held);
+	eviction_end(&e);
+	assert_true(kvstore_lookup(s, &e.other, &info));
+	kvstore_block_unref(&held);
+	const struct block_key half = kvw_key(2000);
+	kvw_put(s, 2000, 1, MIB);
+	held = kvstore_get_ram(s, &half, true);
+	kvw_put(s, 2001, 1, MIB); /* No room is left for any other. */
+	assert_true(kvw_has(s, 2001));
+	kvstore_block_unref(&held);
+	kvstore_free(&s);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_a_random_life_by_the_model),
 		cmocka_unit_test(test_a_storm),
 		cmocka_unit_test(test_room_for_all_who_hold_little),
+		cmocka_unit_test(test_a_chosen_block_that_is_pinned_stays),
+		cmocka_unit_test(test_a_chosen_block_that_is_read_is_chosen_again),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -238,6 +238,28 @@ def test_the_other_one_has_no_room(cluster):
     assert cluster.ask("GET", "/healthz").status == 200
 
 
+def test_half_an_answer_waits_before_all_others(cluster):
+    """Each node has as much as it may. The rest of an answer, whose client named the node that died, waits for the other node, and is
+    next there although another request came first."""
+    two(cluster, ROUTER | {"router": {"resume": True, "worker_threads": 1}, "router.admission": {"max_concurrent_per_replica": 1, "queue_timeout": "60s"}},
+        ("--decode-ms", "8", "--max-tokens-default", "300"))
+    asked = CHAT | {"max_tokens": 300}
+    expected = whole(cluster, CHAT_PATH, asked)
+    first = Stream(cluster, CHAT_PATH, asked, {"X-Cgn-Node": "a"})
+    assert first.wait_for(20) == "a"
+    other = Stream(cluster, CHAT_PATH, CHAT | {"messages": [{"role": "user", "content": "Tell me of the hills."}], "max_tokens": 300})
+    assert other.wait_for(5) == "b"
+    last = Stream(cluster, CHAT_PATH, CHAT | {"messages": [{"role": "user", "content": "Tell me of the woods."}]})
+    until(lambda: cluster.metric("cgn_queue_depth", model="sim") == 1, "it waits")
+    cluster.nodes["a"].engine.kill()
+    assert bare(first.end()) == expected
+    assert b"[DONE]" in other.end() and b"[DONE]" in last.end()
+    def ended():
+        return [e["outcome"] for e in cluster.router_process.events("gateway.request") if e["path"] == CHAT_PATH]
+    until(lambda: len(ended()) == 4, ended)
+    assert ended() == ["ok", "ok", "resumed", "ok"]
+
+
 def test_off_unless_asked_for(cluster):
     two(cluster, {"router.breaker": {"failures": 0}})
     for headers, resumes in ((None, False), ({"X-Cgn-Resume": "0"}, False), ({"X-Cgn-Resume": "1"}, True)):

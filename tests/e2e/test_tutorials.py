@@ -43,7 +43,7 @@ NOT_HERE = {
         "docs/fleet/access/certificates.md", "docs/fleet/access/identity.md", "docs/fleet/access/join.md", "docs/operate/certificates.md", "docs/operate/disk-full.md",
         "docs/operate/doctor.md", "docs/fleet/install/systemd.md", "docs/fleet/install/packages.md"],
     "other machines, by their names": [
-        "docs/fleet/access/tenants.md", "docs/fleet/configure.md", "docs/fleet/energy/power.md", "docs/fleet/install/bare-metal.md", "docs/laptop/page.md",
+        "docs/fleet/access/usage.md", "docs/fleet/configure.md", "docs/fleet/energy/power.md", "docs/fleet/install/bare-metal.md", "docs/laptop/page.md",
         "docs/laptop/models-rest.md", "docs/fleet/traffic/selection.md", "docs/operate/start-stop.md"],
     "a provider, a collector or a registry": [
         "docs/fleet/access/oidc.md", "docs/fleet/federation/README.md", "docs/operate/tracing.md", "docs/laptop/models.md"],

@@ -39,11 +39,13 @@ EXPLAINED = {
     **dict.fromkeys(("agent.relay_failed", "engine.models_unknown", "engine.unready", "gateway.fails_everywhere", "gateway.misconfigured", "gateway.stream_cut",
                      "router.breaker"), WAY | {"engine", "liar"}),
     "engine.restarted": {"kill"},
+    "engine.adapter_ignored": {"kill", "cut", "lossy", "stop", "adapter"},
     "gateway.usage_untrue": {"liar"},
+    "state.members_stale": WAY,
     "engine.change_failed": WAY | {"engine", "adapter"},
     # a disk is full
     **dict.fromkeys(("batch.journal_not_written", "batch.no_journal", "batch.not_written", "batch.result_not_written", "kvstore.ssd_capped",
-                     "kvstore.ssd_refuses", "statefile.write_failed"), {"disk"}),
+                     "kvstore.ssd_refuses", "router.usage_journal", "statefile.write_failed"), {"disk"}),
     **dict.fromkeys(("batch.journal_cut", "kvstore.ssd_file_aside", "kvstore.ssd_index_rebuilt", "kvstore.ssd_small_lost"), {"disk", "kill"}),
 }
 

@@ -206,13 +206,15 @@ static float fleet_blocks(const struct chooser *c, size_t n)
  * because otherwise the node with the luckiest error would get the most requests. */
 static void speeds_fill(struct chooser *c, const struct chooser_ask *ask, size_t n)
 {
-	if (c->fleet_left == 0 || c->fleet_model != ask->model || unlikely_way(UNLIKELY_speeds_again)) {
+	if (n == 0) /* Then there may be no model */
+		return;
+	if (c->fleet_left == 0 || c->fleet_key != ask->model->key || unlikely_way(UNLIKELY_speeds_again)) {
 		c->fleet = fleet_of(c->cands, n);
 		c->fleet_block_tokens = fleet_blocks(c, n);
-		c->fleet_span = c->fleet_model != ask->model ? 1
-			: c->fleet_span < FLEET_MOST         ? 2 * c->fleet_span
-							     : FLEET_MOST;
-		c->fleet_model = ask->model;
+		c->fleet_span = c->fleet_key != ask->model->key ? 1
+			: c->fleet_span < FLEET_MOST            ? 2 * c->fleet_span
+								: FLEET_MOST;
+		c->fleet_key = ask->model->key;
 		c->fleet_left = c->fleet_span;
 	}
 	c->fleet_left--;

@@ -18,7 +18,7 @@ struct chooser {
 	uint64_t random;          /* Weyl sequence; route_pick mixes it. */
 	struct route_speed fleet; /* Medians of the fleet; batch_ms as a share of a step. */
 	float fleet_block_tokens; /* Median of the tokens in a block of bytes; 0: no node has counted some. */
-	const void *fleet_model;  /* The model that |fleet| belongs to; compared, never dereferenced. */
+	uint64_t fleet_key;       /* The view_model.key that |fleet| belongs to. */
 	uint32_t fleet_left;      /* Picks until |fleet| is computed again. */
 	uint32_t fleet_span;
 	double answer_tokens; /* Moving average of answer tokens. */

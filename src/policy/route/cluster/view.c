@@ -271,6 +271,7 @@ static bool model_begin(struct cluster_view *v, const struct pair *p, const stru
 {
 	struct view_model *m = &v->models[v->n_models++];
 	m->name = cgn_arena_str(&v->arena, p->model);
+	m->key = route_hash(p->model.p, p->model.n);
 	m->ready = at->ready;
 	m->kinds = at->kinds;
 	m->tokens = at->tokens;
@@ -344,6 +345,8 @@ static bool card_fill(struct cluster_view *v, const struct pair *p, struct view_
 static bool model_add_ready(struct cluster_view *v, const struct pair *p, struct model_columns *at)
 {
 	struct view_model *m = &v->models[v->n_models - 1];
+	const uint64_t key[] = {m->key, p->node->node_id_hash};
+	m->key = route_hash(key, sizeof key);
 	*at->ready++ = p->node;
 	*at->kinds++ = p->kind;
 	*at->tokens++ = p->tokens;

@@ -85,6 +85,7 @@ struct view_model {
 	 * VIEW_OTHER_CHAIN: their digests are made of another model's name or in another way. */
 	uint32_t *chain;
 	size_t n_ready;
+	uint64_t key; /* Hash of the name and of the nodes that are ready. */
 	bool wakes; /* The autoscaler wakes a node when a request comes; written before the view is published. */
 	uint32_t
 		load_most; /* Longest load_ms of |swap|, at most an hour; 0: no node loads the model on demand. */

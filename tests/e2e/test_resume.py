@@ -249,6 +249,7 @@ def test_half_an_answer_waits_before_all_others(cluster):
     assert first.wait_for(20) == "a"
     other = Stream(cluster, CHAT_PATH, CHAT | {"messages": [{"role": "user", "content": "Tell me of the hills."}], "max_tokens": 300})
     assert other.wait_for(5) == "b"
+    assert ask(cluster.admin_port, "POST", "/nodes/a/cordon", None, {"X-Cgn-Page": "1"}).status == 200  # the next request waits for b alone
     last = Stream(cluster, CHAT_PATH, CHAT | {"messages": [{"role": "user", "content": "Tell me of the woods."}]})
     until(lambda: cluster.metric("cgn_queue_depth", model="sim") == 1, "it waits")
     cluster.nodes["a"].engine.kill()

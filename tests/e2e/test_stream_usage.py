@@ -76,6 +76,28 @@ def test_an_engine_that_refuses_the_question_is_not_asked_again(cluster, engine)
     assert row["estimated"] == 2 and row["output_tokens"] == 2 * 300, row  # 9 * 40 short words are more than the client asked for
 
 
+def test_an_error_that_only_quotes_the_question_is_no_refusal(cluster, engine):
+    """Engines echo what they were sent in errors that have another cause: the same request without the question fails too."""
+    c = cluster
+    engine.fails = lambda path, body: (400, JSON, [json.dumps({"error": {"message": "max_tokens", "input": body}}).encode()])
+    assert c.ask("POST", CHAT, {**BODY, "max_tokens": -1}).status == 400 and "stream_options" not in engine.seen[-1][1]
+    engine.fails = polite
+    assert c.ask("POST", CHAT, BODY).status == 200 and "stream_options" in engine.seen[-1][1]
+    assert not c.router_process.events("gateway.usage_refused")
+    assert row_of(c, 2)["estimated"] == 0
+
+
+@pytest.mark.parametrize("count", [40.5, -1, 1e300])
+def test_a_number_that_is_no_count_is_estimated(cluster, engine, count):
+    c = cluster
+    odd = event({"id": "c", "choices": [], "usage": {"prompt_tokens": 11, "completion_tokens": count}})
+    engine.fails = (200, SSE, [*EVENTS, odd, DONE])
+    assert c.ask("POST", CHAT, BODY).status == 200
+    row = row_of(c, 1)
+    assert row["estimated"] == 1 and row["output_tokens"] > 40, row
+    assert c.router_process.events("gateway.usage_untrue")
+
+
 def test_long_events_are_not_a_token_each(cluster, engine):
     c = cluster
     text = "word " * 3500

@@ -36,7 +36,7 @@ static void dialects_are_read(void **state)
 		/* The last complete object counts */
 		{"{\"usage\":{\"prompt_tokens\":4}}{\"usage\":{\"prompt_tok", true, 4, 0, 0},
 		{"{\"text\":\"\\\"usage\\\":{\\\"prompt_tokens\\\":4}\"}", false, 0, 0, 0},
-		{"{\"usage\":{\"prompt_tokens\":-4,\"completion_tokens\":\"7\"}}", false, 0, 0, 0},
+		{"{\"usage\":{\"prompt_tokens\":-4,\"completion_tokens\":\"7\"}}", true, 0, 0, 0},
 		{"{\"usage\":{\"prompt_tokens\":\"}{\",\"completion_tokens\":3}}", true, 0, 3, 0},
 		{"{\"usage\":{\"prompt_tokens\":18446744073709551615,\"completion_tokens\":268435456}}", true,
 			0, USAGE_MOST, 0},
@@ -142,8 +142,8 @@ static void absurd_numbers_are_noted(void **state)
 		const char *n;
 		bool absurd;
 	} rows[] = {{"268435456", false}, {"268435457", true}, {"1000000000000", true},
-		{"99999999999999999999999", true}, {"-7", false}, {"1.5", false},
-		{"\"9999999999999\"", false}, {"null", false}};
+		{"99999999999999999999999", true}, {"-7", true}, {"40.5", true}, {"1e+300", true},
+		{"0", false}, {"40", false}, {"\"9999999999999\"", false}, {"null", false}};
 	for (size_t i = 0; i < CGN_COUNT(rows); i++) {
 		char text[128];
 		struct usage u = {0};
@@ -204,6 +204,8 @@ static void only_the_chunk_of_the_usage_is_dropped(void **state)
 		{"ntent\":\"x\"}}]}\n\n" ALONE, "ntent\":\"x\"}}]}\n\n"},
 		{"data: {\"usage\":{\"prompt_tokens\":1}}\n\n", NULL},
 		{"data: {\"choices\":[],\"usage\":{\"prompt_tok", NULL},
+		{"data: {\"choices\":[],\"usage\":{},\"error\":{\"message\":\"boom\"}}\n\n", NULL},
+		{"data: {\"choices\":[],\"usage\":{},\"error\":null}\n\n", ""},
 		{"", NULL},
 	};
 	for (size_t i = 0; i < CGN_COUNT(rows); i++) {

@@ -85,12 +85,7 @@ static void take_anthropic(const struct json_val *read, const struct json_val *w
 static bool is_absurd(struct json_val v)
 {
 	uint64_t n = 0;
-	size_t digits = 0;
-	if (v.raw.p == NULL || v.type != JSON_NUMBER)
-		return false;
-	while (digits < v.raw.n && v.raw.p[digits] >= '0' && v.raw.p[digits] <= '9')
-		digits++;
-	return json_u64(v, &n) ? n > USAGE_MOST : digits == v.raw.n;
+	return v.raw.p != NULL && v.type == JSON_NUMBER && (!json_u64(v, &n) || n > USAGE_MOST);
 }
 
 static bool usage_read(struct json_val u, void *to)
@@ -210,14 +205,15 @@ static bool mentions_usage(struct cgn_str event)
 
 static bool is_usage_chunk(struct cgn_str event)
 {
-	struct json_val root, choices, usage, one;
+	struct json_val root, choices, usage, one, error;
 	const char *data = mentions_usage(event) ? memmem(event.p, event.n, "data:", 5) : NULL;
 	if (data == NULL)
 		return false;
 	struct cgn_str text = {data + 5, event.n - (size_t)(data + 5 - event.p)};
 	if (!cgn_ok(json_parse(cgn_str_trim(text), &root, NULL, NULL)) || root.type != JSON_OBJECT ||
 		!json_get(root, "choices", &choices) || choices.type != JSON_ARRAY ||
-		!json_get(root, "usage", &usage) || usage.type != JSON_OBJECT)
+		!json_get(root, "usage", &usage) || usage.type != JSON_OBJECT ||
+		(json_get(root, "error", &error) && error.type != JSON_NULL))
 		return false;
 	struct json_iter it = json_iter_of(choices);
 	return !json_next_elem(&it, &one);

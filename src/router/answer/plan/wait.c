@@ -104,6 +104,7 @@ static enum gw_step first_byte(struct gw_req *r)
 		gw_refused_take(r, a, how);
 		gw_refused_over(r);
 	} else if (computes) {
+		gw_streamusage_answered(r);
 		gw_refused_begun(r);
 	} else {
 		gw_refused_forget(r);

@@ -44,6 +44,8 @@ struct gw_answer {
 	bool torn;               /* The client has a part of an event. */
 	/* The current leg's engine was asked for the usage of the stream, and the client did not ask. */
 	bool usage_hidden;
+	/* 1 + slot of the node that refused the leg with that question; the request asks it no more. 0: none did */
+	uint32_t usage_doubt;
 	uint64_t bytes_out;  /* bytes of the body */
 	uint64_t events;     /* events of a stream: as many tokens, where the engine reports no usage */
 	uint8_t mark_begun;  /* state of sse_marks */

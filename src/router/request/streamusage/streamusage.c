@@ -52,8 +52,8 @@ struct cgn_str gw_streamusage_name(struct gw_req *r, uint16_t slot, const struct
 	r->answer.usage_hidden = false;
 	if (p->usage_asked.n == 0 || p->name_n == 0 || plan_leg(&r->plan.legs)->role == LEG_PREFILL)
 		return name;
-	bool asks =
-		!is_told_anyway(r, kind) && !atomic_load_explicit(refusal_of(r, slot), memory_order_relaxed);
+	bool asks = r->answer.usage_doubt == 0 && !is_told_anyway(r, kind) &&
+		!atomic_load_explicit(refusal_of(r, slot), memory_order_relaxed);
 	struct cgn_str member = asks ? p->usage_asked : p->usage_own;
 	char *text = cgn_arena_get(&r->arena, name.n + member.n + 1);
 	if (text == NULL)
@@ -75,12 +75,19 @@ bool gw_streamusage_refused(struct gw_req *r)
 		return false;
 	for (size_t i = 0; i < CGN_COUNT(names) && said.p != NULL; i++)
 		named = named || memmem(said.p, said.n, names[i], strlen(names[i])) != NULL;
-	if (!named)
-		return false;
-	atomic_store_explicit(refusal_of(r, a->call.slot), true, memory_order_relaxed);
-	cgn_log(WARN, "gateway.usage_refused", F_STR("node", a->call.node_id), F_I64("status", a->status),
+	if (named)
+		r->answer.usage_doubt = 1 + (uint32_t)a->call.slot;
+	return named;
+}
+
+void gw_streamusage_answered(struct gw_req *r)
+{
+	const struct gw_attempt *a = &r->attempt;
+	bool proven = r->answer.usage_doubt == 1 + (uint32_t)a->call.slot && a->status < 300;
+	if (!proven || atomic_exchange_explicit(refusal_of(r, a->call.slot), true, memory_order_relaxed))
+		return;
+	cgn_log(WARN, "gateway.usage_refused", F_STR("node", a->call.node_id),
 		F_STR("then", "its streams are asked for without usage; their tokens are estimated"));
-	return true;
 }
 
 /* Return true if |events| end as a chunk with a part of the answer does: most do, and are not looked into. */

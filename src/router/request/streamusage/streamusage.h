@@ -13,8 +13,12 @@ bool gw_streamusage_plan(struct gw_req *r);
  * place of the model's name in its body: |name|, with the member "stream_options" behind it, in r->arena. */
 struct cgn_str gw_streamusage_name(struct gw_req *r, uint16_t slot, const struct engine_ops *kind,
 	struct cgn_str name);
-/* Return true if the engine refuses the current leg because of the question, and note that of its node. */
+/* Return true if the engine refuses the current leg and names the question: it is to be repeated, without it. The
+ * question may stand in an error that has another cause. */
 bool gw_streamusage_refused(struct gw_req *r);
+/* The engine answers the current leg: a node that refused the request with the question and takes it without is asked
+ * no more. */
+void gw_streamusage_answered(struct gw_req *r);
 /* Return |events|, whole events of the answer, or in |out| a copy of them without the usage that the client did not ask
  * for. */
 struct cgn_str gw_streamusage_shown(const struct gw_req *r, struct cgn_str events, struct cgn_buf *out);

@@ -12,7 +12,7 @@
 
 struct usage {
 	bool has_prompt, has_completion, has_cached;
-	bool absurd; /* A number was there that is no count, or one above USAGE_MOST. */
+	bool absurd; /* A member of the usage is a number that no count can be: negative, a fraction, above USAGE_MOST. */
 	/* |prompt_tokens|: the whole prompt, |cached_tokens| included, in every dialect */
 	uint64_t prompt_tokens, completion_tokens, cached_tokens;
 };

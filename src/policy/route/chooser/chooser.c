@@ -206,7 +206,7 @@ static float fleet_blocks(const struct chooser *c, size_t n)
  * because otherwise the node with the luckiest error would get the most requests. */
 static void speeds_fill(struct chooser *c, const struct chooser_ask *ask, size_t n)
 {
-	if (n == 0) /* Then there may be no model */
+	if (n == 0) /* ask->model may be NULL. */
 		return;
 	if (c->fleet_left == 0 || c->fleet_key != ask->model->key || unlikely_way(UNLIKELY_speeds_again)) {
 		c->fleet = fleet_of(c->cands, n);

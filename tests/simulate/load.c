@@ -105,6 +105,8 @@ static void judge_whole(struct request *r, const struct said *s, const struct ht
 		world_fail("a wrong model: request %u for %s got %.*s", r->id, r->model, (int)s->model.n,
 			s->model.p);
 	judge_hook(r);
+	if (!tells_usage(r) && s->prompt_tokens + s->completion_tokens > 0)
+		world_fail("a usage that its client did not ask for: request %u", r->id);
 	if (tells_usage(r) && !usage_right(r, s, is_troubled(r->began)))
 		world_fail("a wrong usage: request %u got %llu and %llu tokens, right are %llu and %llu",
 			r->id, (unsigned long long)s->prompt_tokens, (unsigned long long)s->completion_tokens,

@@ -493,6 +493,29 @@ static uint64_t number_of(const char *flag, const char *text)
 	return n;
 }
 
+static uint64_t positive_of(const char *flag, const char *text)
+{
+	uint64_t n = number_of(flag, text);
+	if (n > 0)
+		return n;
+	fprintf(stderr, "simulate: %s: at least 1\n\n%s", flag, usage);
+	exit(2);
+}
+
+/* Return true if each of |names| is a way in the programs. */
+static bool are_ways(const char *names)
+{
+	for (const char *p = names; *p != '\0';) {
+		size_t n = strcspn(p, ","), i = 0;
+		while (i < UNLIKELY_COUNT && (strlen(ways[i].name) != n || memcmp(ways[i].name, p, n) != 0))
+			i++;
+		if (i == UNLIKELY_COUNT)
+			return false;
+		p += n + (p[n] == ',');
+	}
+	return true;
+}
+
 static void take_args(int argc, char **argv)
 {
 	for (int i = 1; i < argc; i++) {
@@ -532,11 +555,11 @@ static void take_args(int argc, char **argv)
 		} else if (strcmp(a, "--seed") == 0)
 			opt.seed = number_of(a, v);
 		else if (strcmp(a, "--count") == 0)
-			opt.count = number_of(a, v);
+			opt.count = positive_of(a, v);
 		else if (strcmp(a, "--minutes") == 0)
-			opt.minutes = number_of(a, v);
+			opt.minutes = positive_of(a, v);
 		else if (strcmp(a, "--jobs") == 0)
-			opt.jobs = (long)number_of(a, v);
+			opt.jobs = (long)positive_of(a, v);
 		else if (strcmp(a, "--replay") == 0)
 			opt.seed = number_of(a, v), opt.replays = true;
 		else if (strcmp(a, "--only") == 0 && !faults_limit(v))
@@ -547,6 +570,8 @@ static void take_args(int argc, char **argv)
 			bad_usage("an unknown flag");
 		i += takes;
 	}
+	if (opt.ways != NULL && !are_ways(opt.ways))
+		bad_usage("--ways: not a way of src/base/unlikely/unlikely.def");
 	if (opt.jobs < 1)
 		opt.jobs = sysconf(_SC_NPROCESSORS_ONLN);
 	opt.jobs = opt.jobs < 1 ? 1 : opt.jobs > 64 ? 64 : opt.jobs;

@@ -309,6 +309,8 @@ def options():
         p.error(f"there is no fault {wrong[0]}")
     if o.minutes < 1:
         p.error("at least 1 minute")
+    if o.clients < 1:
+        p.error("at least 1 client")
     return o
 
 

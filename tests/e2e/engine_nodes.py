@@ -2,6 +2,7 @@
 """Engines that are nodes of a router without an agent, and a server that answers as an engine what a test says."""
 import http.client
 import http.server
+import json
 import socket
 import ssl
 import threading
@@ -11,6 +12,22 @@ from cluster import Cluster, free_port
 
 def url_of(port):
     return f"http://127.0.0.1:{port}"
+
+
+class JsonHandler(http.server.BaseHTTPRequestHandler):
+    """The part that engines of tests share: HTTP/1.1 with documents as answers."""
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *_):
+        pass
+
+    def reply(self, value, fields=()):
+        raw = json.dumps(value).encode()
+        self.send_response(200)
+        for name, text in (("Content-Type", "application/json"), ("Content-Length", str(len(raw))), *fields):
+            self.send_header(name, text)
+        self.end_headers()
+        self.wfile.write(raw)
 
 
 class Bare:

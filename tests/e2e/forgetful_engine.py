@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """An engine that answers one request of a connection, keeps it, and closes it without a word when the next one comes."""
 import http.server
-import json
 import threading
 
-from engine_nodes import url_of
+from engine_nodes import JsonHandler, url_of
 from failing_engine import COMPLETION
 
 
@@ -22,21 +21,8 @@ class Forgetful(http.server.ThreadingHTTPServer):
         self.server_close()
 
 
-class Connection(http.server.BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
+class Connection(JsonHandler):
     answered = False
-
-    def log_message(self, *_):
-        pass
-
-    def reply(self, value):
-        raw = json.dumps(value).encode()
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(raw)))
-        self.send_header("X-Account", "the-operators")
-        self.end_headers()
-        self.wfile.write(raw)
 
     def do_GET(self):
         self.reply({"object": "list", "data": [{"id": "m", "object": "model"}]})
@@ -49,4 +35,4 @@ class Connection(http.server.BaseHTTPRequestHandler):
             return
         self.answered = True
         self.server.heads.append(str(self.headers))
-        self.reply(COMPLETION)
+        self.reply(COMPLETION, [("X-Account", "the-operators")])

@@ -11,6 +11,7 @@ import zlib
 import media_engine
 import pytest
 from cluster import SANITIZER, ask, until
+from engine_nodes import JsonHandler
 from test_batch import BOUNDARY, create, ended, form, jsonl, line, results, start
 
 MIB = 1 << 20
@@ -29,21 +30,9 @@ CODINGS = [("gzip", gzip.compress), ("X-Gzip", gzip.compress), ("deflate", zlib.
            ("identity, ZSTD", zstd)]
 
 
-class Engine(http.server.BaseHTTPRequestHandler):
+class Engine(JsonHandler):
     """An engine that says what it got."""
-    protocol_version = "HTTP/1.1"
     seen = []
-
-    def log_message(self, *_):
-        pass
-
-    def reply(self, value):
-        raw = json.dumps(value).encode()
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(raw)))
-        self.end_headers()
-        self.wfile.write(raw)
 
     def do_GET(self):
         self.reply({"object": "list", "data": [{"id": "sim", "object": "model"}]})

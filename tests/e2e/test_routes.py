@@ -11,25 +11,14 @@ import threading
 
 import pytest
 from cluster import BUILD, until
+from engine_nodes import JsonHandler
 from test_limits import key
 
 ROUTES = pathlib.Path(__file__).resolve().parents[2] / "src/router/request/route/routes.def"
 
 
-class Engine(http.server.BaseHTTPRequestHandler):
+class Engine(JsonHandler):
     """An engine with all routes, which says what it got."""
-    protocol_version = "HTTP/1.1"
-
-    def log_message(self, *_):
-        pass
-
-    def reply(self, value):
-        raw = json.dumps(value).encode()
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(raw)))
-        self.end_headers()
-        self.wfile.write(raw)
 
     def relayed(self):
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))

@@ -187,19 +187,6 @@ static uint64_t memtable_bytes(const struct kvdisk *d)
 	return n < 128U << 10 ? 128U << 10 : n > 8U << 20 ? 8U << 20 : n;
 }
 
-CGN_RC db_put_aside(struct kvdisk *d, const char *path, struct cgn_err *err)
-{
-	char to[PATH_MAX];
-	if (snprintf(to, sizeof to, "%s.damaged", path) >= (int)sizeof to)
-		return CGN_FAIL(err, STORAGE, "the path %.200s... is too long", path);
-	dir_remove(to);
-	if (rename(path, to) != 0 && errno != ENOENT)
-		return CGN_FAIL(err, STORAGE, "cannot rename %s to %s: %s", path, to, strerror(errno));
-	atomic_fetch_add(&d->damaged_bytes, dir_bytes(to));
-	atomic_fetch_add(&d->counts.aside, 1);
-	return CGN_OK;
-}
-
 static void boot_keep_why(struct kvdisk_opening *how, const struct cgn_err *e)
 {
 	(void)snprintf(how->why, sizeof how->why, "%.255s", e->msg);

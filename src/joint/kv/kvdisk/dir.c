@@ -275,3 +275,23 @@ CGN_RC dir_free_bytes(const char *path, uint64_t *out, struct cgn_err *err)
 	*out = (uint64_t)v.f_bavail * v.f_frsize;
 	return CGN_OK;
 }
+
+void kvdisk_tell_aside(struct kvdisk *d, const char *from, const char *to, const char *why)
+{
+	atomic_fetch_add(&d->counts.aside, 1);
+	if (d->owner->aside != NULL)
+		d->owner->aside(d->user, from, to, why);
+}
+
+CGN_RC db_put_aside(struct kvdisk *d, const char *path, struct cgn_err *err)
+{
+	char to[PATH_MAX];
+	if (snprintf(to, sizeof to, "%s.damaged", path) >= (int)sizeof to)
+		return CGN_FAIL(err, STORAGE, "the path %.200s... is too long", path);
+	dir_remove(to);
+	if (rename(path, to) != 0 && errno != ENOENT)
+		return CGN_FAIL(err, STORAGE, "cannot rename %s to %s: %s", path, to, strerror(errno));
+	atomic_fetch_add(&d->damaged_bytes, dir_bytes(to));
+	atomic_fetch_add(&d->counts.aside, 1);
+	return CGN_OK;
+}

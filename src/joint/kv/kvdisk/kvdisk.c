@@ -231,37 +231,6 @@ bool kvdisk_expire(struct kvdisk *d, const struct block_key *k, uint64_t unix_ms
 	return done;
 }
 
-/* Make the names of new slab files safe, before the index that tells what lies in them. */
-static CGN_RC sync_names(struct kvdisk *d)
-{
-	struct cgn_err why;
-	if (!atomic_exchange(&d->named, false) || cgn_ok(dir_sync(d->dir, &why)))
-		return CGN_OK;
-	atomic_store(&d->named, true);
-	health_refused(d, why.msg);
-	return CGN_RC_OF(CGN_STORAGE);
-}
-
-CGN_RC kvdisk_sync(struct kvdisk *d, struct cgn_err *err)
-{
-	struct file *f = NULL;
-	(void)pthread_mutex_lock(&d->files_lock);
-	if (d->writing[false] != NULL) {
-		f = d->writing[false];
-		atomic_fetch_add(&f->refs, 1);
-	}
-	(void)pthread_mutex_unlock(&d->files_lock);
-	if (f != NULL && fdatasync(f->fd) != 0) {
-		char why[KVDISK_WHY];
-		(void)snprintf(why, sizeof why, "cannot sync slab-%08x: %s", f->id, strerror(errno));
-		health_refused(d, why);
-	}
-	file_unref(d, &f);
-	CGN_TRY(sync_names(d));
-	CGN_TRY(db_sync(d->small, err));
-	return db_sync(d->index, err);
-}
-
 void kvdisk_tend(struct kvdisk *d)
 {
 	CGN_LIVE(d, KVDISK_TAG);
@@ -277,7 +246,7 @@ void kvdisk_tend(struct kvdisk *d)
 	}
 	(void)pthread_mutex_unlock(&d->room);
 	removal_repeat(d);
-	if (atomic_exchange(&d->dirty, false) && !cgn_ok(kvdisk_sync(d, NULL)))
+	if (atomic_exchange(&d->dirty, false) && !cgn_ok(sync_all(d, NULL)))
 		atomic_store(&d->dirty, true);
 }
 
@@ -379,13 +348,6 @@ static void paths_make(struct kvdisk *d, const struct kvdisk_cfg *cfg)
 	cgn_buf_fini(&b);
 }
 
-void kvdisk_tell_aside(struct kvdisk *d, const char *from, const char *to, const char *why)
-{
-	atomic_fetch_add(&d->counts.aside, 1);
-	if (d->owner->aside != NULL)
-		d->owner->aside(d->user, from, to, why);
-}
-
 static CGN_RC kvdisk_open_parts(struct kvdisk *d, const struct kvdisk_cfg *cfg, struct kvdisk_opening *how,
 	struct cgn_err *err)
 {
@@ -444,7 +406,7 @@ void kvdisk_close(struct kvdisk **take)
 		health_retry(d);
 		removal_repeat(d);
 		boot_save_clock(d);
-		(void)cgn_ok(kvdisk_sync(d, NULL));
+		(void)cgn_ok(sync_all(d, NULL));
 	}
 	kvdisk_close_files(d);
 	db_close(&d->small);

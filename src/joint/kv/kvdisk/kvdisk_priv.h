@@ -90,9 +90,8 @@ struct kvdisk {
 };
 #define KVDISK_TAG 0x4b564469U
 
-CGN_RC kvdisk_sync(struct kvdisk *d,
-	struct cgn_err *err);                  /* All that was put is safe from a power cut then. */
-uint64_t kvdisk_clock(const struct kvdisk *d); /* Unix ms; never goes back */
+CGN_RC sync_all(struct kvdisk *d, struct cgn_err *err); /* Make all values that were put safe from a power cut. */
+uint64_t kvdisk_clock(const struct kvdisk *d);          /* Unix ms; never goes back */
 pthread_mutex_t *kvdisk_stripe(struct kvdisk *d, const struct block_key *k);
 
 /* Return a file with a reference, or NULL. A file with references stays, even when it is given up. */
@@ -161,11 +160,9 @@ void removal_repeat(struct kvdisk *d);                     /* under no lock */
 bool entry_remove_before(struct kvdisk *d, const struct block_key *k, uint64_t seq);
 
 /* ---- health.c: whether the disk takes writes ---- */
-void health_refused(struct kvdisk *d, const char *why); /* a write failed */
-/* Returns false, with the reason, when a database takes no writes. */
-bool health_writable(struct kvdisk *d, struct cgn_err *err);
-/* Write again what refused writes, if the disk lets. The room lock is held. */
-void health_retry(struct kvdisk *d);
+void health_refused(struct kvdisk *d, const char *why);      /* a write failed */
+bool health_writable(struct kvdisk *d, struct cgn_err *err); /* False: a database takes no writes. */
+void health_retry(struct kvdisk *d); /* Write refused blocks again. The room lock is held. */
 bool health_stats(struct kvdisk *d, char why[KVDISK_WHY]); /* returns whether writes are refused */
 
 /* ---- dir.c: whose directory it is ---- */
@@ -191,14 +188,13 @@ CGN_RC dir_each(const char *path, CGN_RC (*fn)(void *user, const char *name, str
 uint64_t dir_bytes(const char *path); /* bytes of its files, without subfolders */
 void dir_remove(const char *path);    /* with its files */
 CGN_RC dir_free_bytes(const char *path, uint64_t *out, struct cgn_err *err);
-
-/* ---- boot.c ---- */
-CGN_RC boot(struct kvdisk *d, bool made, struct kvdisk_opening *how, struct cgn_err *err);
-/* Limit the budget to what the file system has now. */
-CGN_RC boot_cap(struct kvdisk *d, struct cgn_err *err);
-void boot_save_clock(struct kvdisk *d);
-/* Find the number of a store whose marker is lost, in its slab files, and write the marker again. */
-CGN_RC boot_find_store(struct kvdisk *d, struct cgn_err *err);
 /* Count a file that was set aside, and tell the owner. */
 void kvdisk_tell_aside(struct kvdisk *d, const char *from, const char *to, const char *why);
 CGN_RC db_put_aside(struct kvdisk *d, const char *path, struct cgn_err *err); /* as PATH.damaged */
+
+/* ---- boot.c ---- */
+CGN_RC boot(struct kvdisk *d, bool made, struct kvdisk_opening *how, struct cgn_err *err);
+CGN_RC boot_cap(struct kvdisk *d, struct cgn_err *err); /* Limit the budget to what the file system has. */
+void boot_save_clock(struct kvdisk *d);
+/* Find the number of a store whose marker is lost, in its slab files, and write the marker again. */
+CGN_RC boot_find_store(struct kvdisk *d, struct cgn_err *err);

@@ -148,7 +148,7 @@ static void reclaim_file(struct kvdisk *d, struct file *f)
 		(void)cgn_ok(db_each(d->small, from, SMALL_KEY, to, SMALL_KEY, reclaim_on_row, &c, NULL));
 	}
 	if (c.moved) /* A power cut must not find the old file gone and the new one empty. */
-		(void)cgn_ok(kvdisk_sync(d, NULL));
+		(void)cgn_ok(sync_all(d, NULL));
 	if (f->small)
 		(void)cgn_ok(db_drop_range(d->small, from, to, SMALL_KEY, NULL));
 	/* Entries that point to the file (its header was damaged) are dropped at the next get. */

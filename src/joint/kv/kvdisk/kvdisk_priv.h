@@ -90,9 +90,8 @@ struct kvdisk {
 };
 #define KVDISK_TAG 0x4b564469U
 
-CGN_RC sync_all(struct kvdisk *d,
-	struct cgn_err *err);                  /* Make all values that were put safe from a power cut. */
-uint64_t kvdisk_clock(const struct kvdisk *d); /* Unix ms; never goes back */
+CGN_RC sync_all(struct kvdisk *d, struct cgn_err *err); /* Make the values safe from a power cut. */
+uint64_t kvdisk_clock(const struct kvdisk *d);          /* Unix ms; never goes back */
 pthread_mutex_t *kvdisk_stripe(struct kvdisk *d, const struct block_key *k);
 
 /* Return a file with a reference, or NULL. A file with references stays, even when it is given up. */

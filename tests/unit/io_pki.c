@@ -49,6 +49,40 @@ static void an_authority_says_what_it_is(void **state)
 	assert_non_null(strstr(ca.key.p, "BEGIN PRIVATE KEY"));
 }
 
+/* RFC 5915: a key of P-256 has 32 bytes, whatever its first bits are; some of 400 begin with a zero byte. */
+static void a_private_key_has_32_bytes(void **state)
+{
+	(void)state;
+	size_t zeros = 0;
+	for (size_t i = 0; i < 400; i++) {
+		struct pki_pair p;
+		gnutls_x509_privkey_t key;
+		gnutls_x509_crt_t crt;
+		gnutls_datum_t der;
+		uint8_t of_key[32], of_crt[32];
+		size_t n = sizeof of_key, m = sizeof of_crt;
+		assert_true(cgn_ok(pki_make_ca("a", one_year, &p, NULL)));
+		const gnutls_datum_t pem = {(unsigned char *)p.key.p, (unsigned)p.key.n},
+				     cert = {(unsigned char *)p.cert.p, (unsigned)p.cert.n};
+		assert_int_equal(gnutls_pem_base64_decode2("PRIVATE KEY", &pem, &der), 0);
+		assert_int_equal(der.size, 138);
+		assert_true(der.data[34] == 0x04 && der.data[35] == 32);
+		zeros += der.data[36] == 0;
+		assert_int_equal(gnutls_x509_privkey_init(&key), 0);
+		assert_int_equal(gnutls_x509_privkey_import(key, &der, GNUTLS_X509_FMT_DER), 0);
+		assert_int_equal(gnutls_x509_privkey_get_key_id(key, GNUTLS_KEYID_USE_SHA256, of_key, &n), 0);
+		assert_int_equal(gnutls_x509_crt_init(&crt), 0);
+		assert_int_equal(gnutls_x509_crt_import(crt, &cert, GNUTLS_X509_FMT_PEM), 0);
+		assert_int_equal(gnutls_x509_crt_get_key_id(crt, GNUTLS_KEYID_USE_SHA256, of_crt, &m), 0);
+		assert_memory_equal(of_key, of_crt, sizeof of_key);
+		gnutls_x509_crt_deinit(crt);
+		gnutls_x509_privkey_deinit(key);
+		gnutls_free(der.data);
+		pki_pair_fini(&p);
+	}
+	assert_true(zeros < 20);
+}
+
 static void crt_import(const struct cgn_buf *pem, gnutls_x509_crt_t *out)
 {
 	const gnutls_datum_t d = {(unsigned char *)pem->p, (unsigned)pem->n};
@@ -502,6 +536,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(an_authority_says_what_it_is),
+		cmocka_unit_test(a_private_key_has_32_bytes),
 		cmocka_unit_test(a_leaf_carries_names_and_the_authority_signed_it),
 		cmocka_unit_test(a_renewed_leaf_keeps_its_names),
 		cmocka_unit_test(what_makes_no_sense_is_refused),

@@ -50,10 +50,45 @@ static CGN_RC crt_put(gnutls_x509_crt_t crt, struct cgn_buf *out, struct cgn_err
 	return pki_put(out, &pem, err);
 }
 
+/* Write PKCS#8 with the ECPrivateKey of RFC 5915, whose private key has exactly 32 bytes. GnuTLS writes it as a
+ * number: 33 bytes where the first bit is set, fewer where it begins with zeros. False: another kind of key. */
+#define P256_DER_BYTES 138
+static bool p256_der(gnutls_x509_privkey_t key, uint8_t der[P256_DER_BYTES])
+{
+	static const uint8_t head[] = {0x30, 0x81, 0x87, 0x02, 0x01, 0x00, 0x30, 0x13, 0x06, 0x07, 0x2a, 0x86,
+		0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x08, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07,
+		0x04, 0x6d, 0x30, 0x6b, 0x02, 0x01, 0x01, 0x04, 0x20};
+	static const uint8_t middle[] = {0xa1, 0x44, 0x03, 0x42, 0x00, 0x04};
+	gnutls_ecc_curve_t curve;
+	gnutls_datum_t part[3] = {{NULL, 0}}; /* x, y, k */
+	if (gnutls_x509_privkey_export_ecc_raw(key, &curve, &part[0], &part[1], &part[2]) < 0)
+		return false;
+	memset(der, 0, P256_DER_BYTES);
+	memcpy(der, head, sizeof head);
+	memcpy(der + sizeof head + 32, middle, sizeof middle);
+	static const size_t end[3] = {P256_DER_BYTES - 32, P256_DER_BYTES, sizeof head + 32};
+	bool fits = curve == GNUTLS_ECC_CURVE_SECP256R1;
+	for (size_t i = 0; i < 3; i++) {
+		size_t skip = part[i].size > 32 ? part[i].size - 32 : 0, n = part[i].size - skip;
+		fits = fits && skip <= 1 && (skip == 0 || part[i].data[0] == 0);
+		memcpy(der + end[i] - n, part[i].data + skip, n);
+		gnutls_memset(part[i].data, 0, part[i].size);
+		gnutls_free(part[i].data);
+	}
+	return fits;
+}
+
 /* PKCS#8, which every tool reads. */
 CGN_RC pki_put_key(gnutls_x509_privkey_t key, struct cgn_buf *out, struct cgn_err *err)
 {
 	gnutls_datum_t pem;
+	uint8_t der[P256_DER_BYTES];
+	if (p256_der(key, der)) {
+		int rc = gnutls_pem_base64_encode2("PRIVATE KEY", &(gnutls_datum_t){der, sizeof der}, &pem);
+		gnutls_memset(der, 0, sizeof der);
+		CGN_TRY(pki_gnutls(rc, "write a key", err));
+		return pki_put(out, &pem, err);
+	}
 	CGN_TRY(pki_gnutls(gnutls_x509_privkey_export2_pkcs8(key, GNUTLS_X509_FMT_PEM, NULL,
 				   GNUTLS_PKCS_PLAIN, &pem),
 		"write a key", err));

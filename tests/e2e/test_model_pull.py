@@ -54,6 +54,8 @@ class Hub(http.server.BaseHTTPRequestHandler):
             part = names[2 * page:2 * page + 2]
             rows = [{"type": "directory", "path": "d", "size": 0, "oid": "x"}] + [self.row(n) for n in part]
             more = {"link": f'<{w.url}/api/models/org/m/tree/{COMMIT}?recursive=true&page={page + 1}>; rel="next"'} if 2 * page + 2 < len(names) else {}
+            if w.pages and page + 1 >= w.pages[0]:
+                more = {"link": f'<{w.url}{w.pages[1]}>; rel="next"'}
             return self.reply(200, json.dumps(rows).encode(), **more)
         if self.path.startswith(f"/org/m/resolve/{COMMIT}/"):
             name = urllib.parse.unquote(self.path.split(COMMIT + "/")[1])
@@ -109,6 +111,7 @@ class World:
         self.files = {"config.json": b'{"a": 1}\n', "d/tokenizer.json": b"tokens " * 9000, "model.bin": BIG, "x y+z.bin": b"odd name" * 100}
         self.asked, self.cut, self.refuse = [], [], []
         self.token = self.cdn = None
+        self.pages = None  # (N, PATH): page N of the list names PATH as the next one
         self.ranges, self.flip, self.says_more, self.pause = True, False, 0, 0
         self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), type("Served", (Hub,), {"world": self}))
         self.server.daemon_threads = True
@@ -156,6 +159,34 @@ def test_all_files_of_a_hub_and_a_second_pull(hub, tmp_path):
     again = json.loads(pull(hub, "hf:org/m", "--to", tmp_path / "m", "-o", "json").stdout)
     assert again["kept"] == again["files"] == 4 and again["commit"] == COMMIT
     assert not [a for a in hub.asked if "resolve" in a[0]]
+
+
+@pytest.mark.parametrize("page, to, said", [
+    (1, "/api/models/org/m/tree/{c}?recursive=true", "leads in a circle"),
+    (2, "/api/models/org/m/tree/{c}?recursive=true&page=0", "leads in a circle"),
+    (1, ".example/api/models/org/m/tree/{c}", "not an address below"),
+    (1, "/" + "x" * 3000, "bytes)"),
+], ids=["itself", "two pages", "another host", "too long"])
+def test_a_list_that_does_not_end_is_refused(hub, tmp_path, page, to, said):
+    hub.pages = (page, to.format(c=COMMIT))
+    done = pull(hub, "hf:org/m", "--to", tmp_path / "m")
+    assert done.returncode == 6 and said in done.stderr, done
+    assert len(hub.asked) < 10 and not list(tmp_path.rglob("*.bin"))
+
+
+def test_nothing_is_written_through_a_link(hub, tmp_path):
+    (tmp_path / "else").mkdir()
+    (tmp_path / "m").mkdir()
+    (tmp_path / "m/d").symlink_to(tmp_path / "else")
+    done = pull(hub, "hf:org/m", "--to", tmp_path / "m")
+    assert done.returncode == 1 and f"{tmp_path}/m/d is a link" in done.stderr, done
+    assert not list((tmp_path / "else").iterdir())
+    (tmp_path / "m/d").unlink()
+    (tmp_path / "way").symlink_to(tmp_path / "m")
+    assert pull(hub, "hf:org/m", "--to", tmp_path / "way").returncode == 0, "the folder itself may be a link"
+    (tmp_path / "m/loop").symlink_to(tmp_path / "m")
+    done = pull(hub, str(tmp_path / "m"), "--to", tmp_path / "copy")
+    assert done.returncode == 2 and f"{tmp_path}/m/loop is a link to a folder" in done.stderr, done
 
 
 def test_a_part_of_the_files_and_the_default_folder(hub, tmp_path):

@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -66,7 +67,8 @@ static void what_is_no_source_is_refused(void **state)
 	(void)state;
 	static const char *const bad[] = {"", "hf:", "hf:name", "hf:a/b/c", "hf:../b", "hf:a/b@",
 		"hf:a/b@x y", "hf:a/b?c", "oci://", "oci://host", "oci://host/", "oci://host/a:b c",
-		"oci://host/a@md5:00", "s3://", "s3:///key", "ftp://host/x", "oci://host/../x:1"};
+		"oci://host/a@md5:00", "http:///m.gguf", "https://", "http://:80/x", "s3://", "s3:///key",
+		"ftp://host/x", "oci://host/../x:1"};
 	struct modelsource s;
 	for (size_t i = 0; i < CGN_COUNT(bad); i++)
 		assert_false(cgn_ok(modelsource_parse(bad[i], &s, &err)));
@@ -104,6 +106,16 @@ static void the_hubs_tree(void **state)
 	assert_non_null(strstr(err.msg, "outside the folder"));
 	assert_false(cgn_ok(modelsource_hub_read(CGN_STR("{}"), &list, &err)));
 	assert_false(cgn_ok(modelsource_hub_read(CGN_STR("<html>"), &list, &err)));
+	static const char *const sums[] = {"\"sha256:" SUM "\"", "\"" SUM "0\"", "\"12\"", "\"\"", "null",
+		"7"};
+	for (size_t i = 0; i < CGN_COUNT(sums); i++) {
+		char text[300];
+		list.n = 0;
+		(void)snprintf(text, sizeof text,
+			"[{\"type\":\"file\",\"path\":\"m\",\"size\":1,\"lfs\":{\"oid\":%s}}]", sums[i]);
+		assert_false(cgn_ok(modelsource_hub_read(cgn_str_of(text), &list, &err)));
+		assert_non_null(strstr(err.msg, "checksum"));
+	}
 }
 
 static void a_registrys_manifest(void **state)

@@ -109,6 +109,23 @@ static CGN_RC part_read(struct part *t, struct cgn_err *err)
 	return CGN_OK;
 }
 
+/* A file is not written through a link to another folder. The folder of the pull itself may be one. */
+static CGN_RC folders_check(const struct part *t, struct cgn_err *err)
+{
+	char at[PULL_PATH];
+	struct stat st;
+	(void)snprintf(at, sizeof at, "%s", t->path);
+	for (char *slash = at + strlen(t->pull->to) + 1; (slash = strchr(slash, '/')) != NULL;
+		*slash++ = '/') {
+		*slash = '\0';
+		if (lstat(at, &st) == 0 && S_ISLNK(st.st_mode))
+			return CGN_FAIL(err, CONFLICT,
+				"%s is a link, and files of a model are not written through one: remove it, or pull into another folder",
+				at);
+	}
+	return CGN_OK;
+}
+
 static CGN_RC part_open(struct part *t, struct cgn_err *err)
 {
 	char folder[PULL_PATH];
@@ -344,11 +361,11 @@ CGN_RC pull_file(struct pull *p, struct fetch *f, size_t i, struct cgn_err *err)
 	(void)snprintf(t->path, sizeof t->path, "%s/%s", p->to, t->file->path);
 	(void)snprintf(t->part, sizeof t->part, "%s.part", t->path);
 	(void)snprintf(t->etag_path, sizeof t->etag_path, "%s.etag", t->part);
-	cgn_rc rc = CGN_OK;
-	if (is_there(t, &p->done[i])) {
+	cgn_rc rc = folders_check(t, err);
+	if (cgn_ok(rc) && is_there(t, &p->done[i])) {
 		t->have = p->done[i].size;
 		bytes_count(t);
-	} else {
+	} else if (cgn_ok(rc)) {
 		rc = part_open(t, err);
 		if (cgn_ok(rc))
 			rc = p->source.kind == MODELSOURCE_PATH ? part_copy(t, err) : part_fetch(t, f, err);

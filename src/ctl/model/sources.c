@@ -140,10 +140,23 @@ static CGN_RC hub_commit(struct pull *p, struct fetch *f, struct cgn_err *err)
 	return CGN_OK;
 }
 
+/* True when |at|, the address of a list's next page, was a page before: the server leads in a circle, of any length
+ * (Brent's algorithm: |seen| moves on at powers of two). |page| counts from 0. */
+static bool pages_repeat(char *seen, size_t cap, const char *at, size_t page)
+{
+	if (strcmp(seen, at) == 0)
+		return true;
+	if ((page & (page + 1)) == 0)
+		(void)snprintf(seen, cap, "%s", at);
+	return false;
+}
+
 static CGN_RC hub_list(struct pull *p, struct fetch *f, struct cgn_err *err)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf url = {0}, body = {0};
 	struct fetch_result r;
+	char seen[sizeof r.link] = "";
+	size_t lead = strlen(p->endpoint);
 	CGN_TRY(hub_commit(p, f, err));
 	cgn_buf_fmt(&url, "%s/api/models/%s/tree/%s?recursive=true", p->endpoint, p->source.name, p->commit);
 	for (size_t page = 0; page < PAGES_MOST; page++) {
@@ -154,8 +167,12 @@ static CGN_RC hub_list(struct pull *p, struct fetch *f, struct cgn_err *err)
 		CGN_TRY(modelsource_hub_read(cgn_buf_view(&body), &p->list, err));
 		if (r.link[0] == '\0')
 			return CGN_OK;
-		if (strncmp(r.link, p->endpoint, strlen(p->endpoint)) != 0)
-			return CGN_FAIL(err, BAD_GATEWAY, "the hub's list goes on at another server, %s",
+		if (strncmp(r.link, p->endpoint, lead) != 0 || r.link[lead] != '/')
+			return CGN_FAIL(err, BAD_GATEWAY,
+				"the hub's list goes on at %s, which is not an address below %s", r.link,
+				p->endpoint);
+		if (pages_repeat(seen, sizeof seen, r.link, page))
+			return CGN_FAIL(err, BAD_GATEWAY, "the hub's list leads in a circle, back to %s",
 				r.link);
 		url.n = 0;
 		cgn_buf_putz(&url, r.link);
@@ -243,7 +260,7 @@ static CGN_RC oci_list(struct pull *p, struct fetch *f, struct cgn_err *err)
 static CGN_RC s3_list(struct pull *p, struct fetch *f, struct cgn_err *err)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf url = {0}, body = {0};
-	char token[1100] = "";
+	char token[1100] = "", seen[sizeof token] = "";
 	struct fetch_result r;
 	for (size_t page = 0; page < PAGES_MOST; page++) {
 		url.n = body.n = 0;
@@ -262,6 +279,9 @@ static CGN_RC s3_list(struct pull *p, struct fetch *f, struct cgn_err *err)
 		CGN_TRY(modelsource_s3_read(cgn_buf_view(&body), p->source.prefix, &p->list, token, err));
 		if (token[0] == '\0')
 			return CGN_OK;
+		if (pages_repeat(seen, sizeof seen, token, page))
+			return CGN_FAIL(err, BAD_GATEWAY,
+				"the bucket's list leads in a circle: it names the same next page again");
 	}
 	return CGN_FAIL(err, TOO_LARGE, "the bucket's list has more than %d pages", PAGES_MOST);
 }
@@ -293,6 +313,10 @@ static CGN_RC folder_list(struct pull *p, const char *folder, const char *below,
 		if (!fits || stat(path, &st) != 0)
 			rc = CGN_FAIL(err, STORAGE, "%s/%s: %s", folder, e->d_name,
 				fits ? strerror(errno) : "too long");
+		else if (S_ISDIR(st.st_mode) && e->d_type == DT_LNK)
+			rc = CGN_FAIL(err, INVALID,
+				"%s is a link to a folder, which is not followed: put the folder itself there",
+				path);
 		else if (S_ISREG(st.st_mode))
 			rc = modelsource_list_add(&p->list, cgn_str_of(name), cgn_str_of(path),
 				(uint64_t)st.st_size, (struct cgn_str){NULL, 0}, err);
@@ -328,6 +352,7 @@ static CGN_RC endpoint_set(struct pull *p, const char *value, struct cgn_err *er
 	while (n > 0 && value[n - 1] == '/')
 		n--;
 	if ((strncmp(value, "http://", 7) != 0 && strncmp(value, "https://", 8) != 0) ||
+		strcspn(strstr(value, "://") + 3, "/?#:") == 0 ||
 		!cgn_str_copyz(p->endpoint, sizeof p->endpoint, (struct cgn_str){value, n}))
 		return CGN_FAIL(err, INVALID,
 			"\"%s\" is not an address of a server: http://HOST or https://HOST", value);

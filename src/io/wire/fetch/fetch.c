@@ -117,7 +117,9 @@ static void link_read(struct cgn_str v, struct fetch_result *r)
 			next = next || cgn_str_is(word, "rel=\"next\"") || cgn_str_is(word, "rel=next");
 		}
 		if (next && url.n > 2 && url.p[0] == '<')
-			(void)cgn_str_copyz(r->link, sizeof r->link, (struct cgn_str){url.p + 1, url.n - 2});
+			(void)(cgn_str_copyz(r->link, sizeof r->link,
+				       (struct cgn_str){url.p + 1, url.n - 2}) ||
+				snprintf(r->link, sizeof r->link, "(%zu bytes)", url.n - 2) > 0);
 	}
 }
 

@@ -24,7 +24,7 @@ struct fetch_result {
 	uint64_t range_total; /* Size of the file, as a 206 or 416 answer says; UINT64_MAX: not said. */
 	unsigned retry_after; /* Seconds; 0: not said. */
 	char etag[256];
-	char link[2048];         /* The next page of a list; empty: none. */
+	char link[2048]; /* The next page of a list; empty: none; "(N bytes)": its address is too long. */
 	char authenticate[1024]; /* WWW-Authenticate. */
 };
 #define FETCH_HEADERS 8

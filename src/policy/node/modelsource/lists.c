@@ -51,6 +51,11 @@ CGN_RC modelsource_list_add(struct modelsource_list *l, struct cgn_str path, str
 		return CGN_FAIL(err, BAD_GATEWAY,
 			"the list has a file named \"%.*s\", which could be written outside the folder: nothing is fetched",
 			(int)(path.n < 200 ? path.n : 200), path.p);
+	if (sha256.n > 0 && !is_sha256(sha256))
+		return CGN_FAIL(err, BAD_GATEWAY,
+			"the checksum of \"%.*s\" in the list is \"%.*s\", not 64 hexadecimal digits: nothing is fetched",
+			(int)(path.n < 200 ? path.n : 200), path.p, (int)(sha256.n < 80 ? sha256.n : 80),
+			sha256.p);
 	if (l->n == MODELSOURCE_FILES)
 		return CGN_FAIL(err, TOO_LARGE, "the list has more than %d files", MODELSOURCE_FILES);
 	if (!room_make(l))
@@ -61,7 +66,7 @@ CGN_RC modelsource_list_add(struct modelsource_list *l, struct cgn_str path, str
 		.size = size};
 	if (f->path == NULL || f->where == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "the list of files: out of memory");
-	for (size_t i = 0; is_sha256(sha256) && i < 64; i++)
+	for (size_t i = 0; i < sha256.n; i++)
 		f->sha256[i] =
 			(char)(sha256.p[i] >= 'A' && sha256.p[i] <= 'F' ? sha256.p[i] + 32 : sha256.p[i]);
 	l->n++;
@@ -79,6 +84,10 @@ static CGN_RC hub_entry(struct json_val v, struct modelsource_list *l, struct cg
 		return CGN_OK; /* A folder; its files are listed too. */
 	if (json_get(v, "lfs", &lfs) && lfs.type == JSON_OBJECT) {
 		sha = json_get_str(lfs, "oid", l->arena);
+		if (sha.n == 0)
+			return CGN_FAIL(err, BAD_GATEWAY,
+				"the list has no checksum (lfs.oid) of \"%.*s\": nothing is fetched",
+				(int)(path.n < 200 ? path.n : 200), path.p);
 		size = json_get_u64(lfs, "size", size);
 	}
 	return modelsource_list_add(l, path, path, size, sha, err);

@@ -96,6 +96,8 @@ CGN_RC modelsource_parse(const char *text, struct modelsource *out, struct cgn_e
 	if (cgn_str_starts(s, "http://") || cgn_str_starts(s, "https://")) {
 		out->kind = MODELSOURCE_HTTP;
 		const char *host = strstr(text, "://") + 3;
+		if (strcspn(host, "/?#:") == 0)
+			return CGN_FAIL(err, INVALID, "\"%.80s\": there is no host in it", text);
 		if (memchr(host, '@', strcspn(host, "/?#")) != NULL)
 			return CGN_FAIL(err, INVALID,
 				"the URL has a user name or a password in it: put USER:PASSWORD into a file, "

@@ -8,11 +8,13 @@
 # CGN_BASE_URL   folder of the release's files, https://, http:// or file://; unset: the release of CGN_REPO on GitHub
 # CGN_REPO       OWNER/NAME on GitHub; default cognitora/cognitora
 # CGN_PREFIX     where to install; default /usr/local for root, else $HOME/.local
-# CGN_PUBLIC_KEY minisign's public key: then the signature of SHA256SUMS is verified too, or nothing is installed
+# CGN_PUBLIC_KEY minisign's public key: the signature of SHA256SUMS is verified by it, or nothing is installed; default the
+#                key of the release that this script is from, if it was signed; empty: no signature is verified
 #
 # Programs go to PREFIX/bin, the rest to PREFIX/share and PREFIX/lib. As root with a PREFIX of /usr/local, /usr or below /opt, units
 # are adapted to PREFIX and put where systemd finds them; nothing is started. Settings in /etc/cognitora are never touched.
 set -eu
+release_key='' # scripts/release writes the key of the release here
 umask 022 # services run as another user than the one who installs
 
 fail() { printf 'install.sh: %s\n' "$*" >&2; exit 1; }
@@ -97,11 +99,32 @@ fetch "$name.tar.gz"
 fetch SHA256SUMS
 
 # ---- verify, before anything is unpacked ----
-if [ -n "${CGN_PUBLIC_KEY:-}" ]; then
-	command -v minisign >/dev/null || fail "CGN_PUBLIC_KEY is set and minisign is not installed: nothing was installed"
+# minisign's files: a key is "Ed", 8 bytes of its id, 32 bytes; a signature is "ED" (of the BLAKE2b of the file) or "Ed" (of the
+# file), 8 bytes of the key's id, 64 bytes. OpenSSL takes the key behind the 12 bytes of RFC 8410.
+signed_openssl() { # KEY
+	cd "$work"
+	printf %s "$1" | base64 -d >key && sed -n 2p SHA256SUMS.minisig | base64 -d >signature || return 1
+	[ "$(wc -c <key)" = 42 ] && [ "$(wc -c <signature)" = 74 ] || return 1
+	[ "$(head -c 10 key | tail -c 8 | od -An -tx1)" = "$(head -c 10 signature | tail -c 8 | od -An -tx1)" ] || return 1
+	{ printf '\060\052\060\005\006\003\053\145\160\003\041\000'; tail -c 32 key; } >key.der
+	tail -c 64 signature >signature.raw
+	case $(head -c 2 signature) in
+	ED) openssl dgst -blake2b512 -binary SHA256SUMS >message ;;
+	Ed) cp SHA256SUMS message ;;
+	*) return 1 ;;
+	esac
+	openssl pkeyutl -verify -pubin -keyform DER -inkey key.der -rawin -in message -sigfile signature.raw
+}
+public_key=${CGN_PUBLIC_KEY-$release_key}
+if [ -n "$public_key" ]; then
 	fetch SHA256SUMS.minisig
-	minisign -Vq -P "$CGN_PUBLIC_KEY" -m "$work/SHA256SUMS" -x "$work/SHA256SUMS.minisig" >/dev/null 2>&1 ||
-		fail "the signature of SHA256SUMS is not by CGN_PUBLIC_KEY: nothing was installed"
+	if command -v minisign >/dev/null; then
+		minisign -Vq -P "$public_key" -m "$work/SHA256SUMS" -x "$work/SHA256SUMS.minisig" >/dev/null 2>&1
+	elif command -v openssl >/dev/null; then
+		(signed_openssl "$public_key") >/dev/null 2>&1
+	else
+		fail "minisign or openssl is needed to verify the signature (CGN_PUBLIC_KEY= verifies none): nothing was installed"
+	fi || fail "the signature of SHA256SUMS is not by $public_key: nothing was installed"
 fi
 command -v sha256sum >/dev/null || fail "sha256sum is missing (coreutils)"
 want=$(awk -v f="$name.tar.gz" '$2 == f || $2 == "*" f { print $1 }' "$work/SHA256SUMS")

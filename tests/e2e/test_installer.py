@@ -52,11 +52,11 @@ def sums(folder):
     (folder / "SHA256SUMS").write_text("".join(f"{hashlib.sha256(f.read_bytes()).hexdigest()}  {f.name}\n" for f in sorted(folder.glob("*.tar.gz"))))
 
 
-def install(tmp_path, *args, base=None, wrap=(), **env):
+def install(tmp_path, *args, base=None, wrap=(), script=SCRIPT, **env):
     plain = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": str(tmp_path / "home"), "CGN_BASE_URL": base or f"file://{tmp_path}/dist",
              "CGN_PREFIX": str(tmp_path / "prefix")}
     plain.update(env)
-    return subprocess.run([*wrap, "/bin/sh", SCRIPT, *args], env={k: v for k, v in plain.items() if v is not None}, capture_output=True, text=True, timeout=60)
+    return subprocess.run([*wrap, "/bin/sh", script, *args], env={k: v for k, v in plain.items() if v is not None}, capture_output=True, text=True, timeout=60)
 
 
 def installed(tmp_path):
@@ -252,3 +252,41 @@ def test_signature(tmp_path):
     assert install(tmp_path, "--uninstall").returncode == 0
     (tmp_path / "dist/SHA256SUMS.minisig").unlink()
     refused(install(tmp_path, CGN_PUBLIC_KEY=other), tmp_path, "minisig is missing")
+
+
+@pytest.mark.skipif(not shutil.which("minisign") or not shutil.which("openssl"), reason="minisign or openssl is not installed")
+@pytest.mark.parametrize("tool", ["minisign", "openssl", "openssl, legacy", "none"])
+def test_the_installer_of_a_signed_release_checks_its_signature(tmp_path, tool):
+    """As scripts/release writes it: with the public key. OpenSSL checks where minisign is not installed."""
+    release(tmp_path / "dist")
+    keys = {}
+    for name in ("ours", "other"):
+        subprocess.run(["minisign", "-G", "-W", "-p", tmp_path / f"{name}.pub", "-s", tmp_path / f"{name}.key"], check=True, capture_output=True)
+        keys[name] = (tmp_path / f"{name}.pub").read_text().splitlines()[1]
+
+    def sign(key):
+        subprocess.run(["minisign", "-S", *(["-l"] if "legacy" in tool else []), "-s", tmp_path / f"{key}.key", "-m", tmp_path / "dist/SHA256SUMS"], check=True, capture_output=True)
+    script = tmp_path / "install.sh"
+    script.write_text(SCRIPT.read_text().replace("release_key=''", f"release_key='{keys['ours']}'"))
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    lacks = {"minisign": "openssl", "none": "openssl minisign"}.get(tool, "minisign").split()
+    for path in ("/usr/bin", "/bin"):
+        for f in pathlib.Path(path).iterdir():
+            if f.name not in lacks and not (tools / f.name).exists():
+                (tools / f.name).symlink_to(f)
+    where = {"script": script, "PATH": str(tools)}
+    sign("ours")
+    if tool == "none":
+        refused(install(tmp_path, **where), tmp_path, "minisign or openssl is needed")
+        assert install(tmp_path, CGN_PUBLIC_KEY="", **where).returncode == 0
+        return
+    done = install(tmp_path, **where)
+    assert done.returncode == 0, done.stderr
+    assert install(tmp_path, "--uninstall", **where).returncode == 0
+    with (tmp_path / "dist/SHA256SUMS").open("a") as f:
+        f.write("0  x\n")
+    refused(install(tmp_path, **where), tmp_path, "the signature of SHA256SUMS is not by")
+    sign("other")
+    refused(install(tmp_path, **where), tmp_path, "the signature of SHA256SUMS is not by")
+    assert install(tmp_path, CGN_PUBLIC_KEY=keys["other"], **where).returncode == 0

@@ -29,6 +29,7 @@ static CGN_RC admin_get(const struct ctl_args *a, struct cgn_loop *l, struct ctl
 	if ((tls.cert_file == NULL) != (tls.key_file == NULL))
 		return CGN_FAIL(err, INVALID, "--cert and --key go together");
 	CGN_TRY(ctl_origin_open(l, url, &tls, 1, o, err));
+	CGN_TRY(ctl_flag_duration(a, "--timeout", &o->timeout, err));
 	return ctl_origin_get(l, o, path, getenv("CGN_API_KEY"), out, err);
 }
 

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """cgn-ctl as an operator types it: exit codes, words of errors, tables and JSON, against a real router where it needs one."""
+import contextlib
+import http.server
 import json
 import os
 import pathlib
@@ -8,11 +10,13 @@ import shutil
 import signal
 import stat
 import subprocess
+import threading
 
 import pytest
 
 from clients import set_faults
 from cluster import BUILD, ROOT, free_port, until
+from engine_nodes import JsonHandler
 from terminal import on_terminal
 
 CTL = BUILD / "src/ctl/cgn-ctl"
@@ -288,6 +292,43 @@ def test_names_of_models_cannot_steer_a_terminal(cluster):
     assert r'model="x\\x1b]0;owned\\x07' in cluster.scrape()
     code, text, _ = on_terminal(CTL, "cluster", "nodes", *at)
     assert code == 0 and max(map(len, text.splitlines())) <= 80 and "…" in text, text
+
+
+class Liar(JsonHandler):
+    """An admin port with control characters in one answer, and others that do not end: a byte at a time, or a MiB."""
+
+    def do_GET(self):
+        self.send_response(200)
+        if self.path == "/config":
+            text = f'[router]\n\tname = "{EVIL}"\n'.encode()
+            self.send_header("content-length", str(len(text)))
+            self.end_headers()
+            self.wfile.write(text)
+            return
+        self.end_headers()
+        self.close_connection = True
+        with contextlib.suppress(OSError):
+            while not self.server.ended.wait(0.05):
+                self.wfile.write(b" " * (1 << 20 if self.path == "/tenants" else 1))
+
+
+@pytest.fixture
+def liar():
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Liar)
+    server.ended = threading.Event()
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"127.0.0.1:{server.server_port}"
+    server.ended.set()
+    server.shutdown()
+    server.server_close()
+
+
+def test_a_server_that_lies_neither_steers_the_terminal_nor_holds_a_verb(liar):
+    text = fine("config", "show", "--admin", liar)
+    assert text.startswith('[router]\n\tname = "') and r"x\x1b]0;owned\x07\x1b[31m\u009b31m\u202e\u007f" in text, text
+    for verb in (("config", "show", "-o", "json"), ("usage",), ("session", "ls")):
+        assert "did not end within 0.3 s (--timeout)" in refused(4, *verb, "--admin", liar, "--timeout", "300ms")
+    assert "has more than 4 MiB" in refused(1, "tenant", "ls", "--admin", liar)
 
 
 def test_bench_chat_counts_what_happened(cluster):

@@ -543,6 +543,7 @@ static CGN_RC run_bench(const struct ctl_args *a, struct bench *b, struct cgn_er
 	CGN_TRY(ctl_crl_check(&tls, err));
 	CGN_TRY(ctl_origin_open(b->loop, ctl_flag(a, "--url"), &tls, (uint32_t)b->max_inflight, &b->origin,
 		err));
+	b->origin.timeout = b->timeout;
 	CGN_TRY(find_model(a, b, err));
 	(void)snprintf(b->path, sizeof b->path, "%s/v1/chat/completions", b->origin.base);
 	CGN_TRY(run_load(b, err));

@@ -52,8 +52,10 @@ static CGN_RC quote_fetch(const struct ctl_args *a, struct cgn_loop *l, struct c
 		CGN_TRY(ctl_origin_key(ctl_flag(a, "--key-file"), &key, err));
 	CGN_TRY(body_write(a, &body, err));
 	CGN_TRY(ctl_origin_open(l, ctl_flag(a, "--url"), &tls, 1, &o, err));
-	cgn_rc rc =
-		ctl_origin_post(l, &o, "/v1/quote", key.n > 0 ? key.p : NULL, cgn_buf_view(&body), out, err);
+	cgn_rc rc = ctl_flag_duration(a, "--timeout", &o.timeout, err);
+	if (cgn_ok(rc))
+		rc = ctl_origin_post(l, &o, "/v1/quote", key.n > 0 ? key.p : NULL, cgn_buf_view(&body), out,
+			err);
 	ctl_origin_close(&o);
 	return rc;
 }

@@ -91,9 +91,27 @@ size_t ctl_origin_fields(const char *bearer, char *authorization, size_t cap, st
 struct get {
 	struct cgn_loop *loop;
 	struct cgn_buf *body;
+	struct http_call *call;
+	struct cgn_timer timer;
+	cgn_nsec timeout;
 	int status;
 	struct cgn_err end;
 };
+
+static void get_stop(struct get *g, cgn_rc rc)
+{
+	(void)rc; /* The sentence is in |end|. */
+	http_call_cancel(&g->call);
+	cgn_loop_stop(g->loop);
+}
+
+static void get_late(struct cgn_timer *t)
+{
+	struct get *g = CGN_CONTAINER(t, struct get, timer);
+	get_stop(g,
+		CGN_FAIL(&g->end, DEADLINE, "the answer did not end within %g s (--timeout)",
+			(double)g->timeout / CGN_SEC));
+}
 
 static void get_head(struct http_call *c, void *user, const struct http_head *h)
 {
@@ -104,7 +122,11 @@ static void get_head(struct http_call *c, void *user, const struct http_head *h)
 static void get_body(struct http_call *c, void *user, const uint8_t *p, size_t n)
 {
 	(void)c;
-	cgn_buf_add(((struct get *)user)->body, p, n);
+	struct get *g = user;
+	cgn_buf_add(g->body, p, n);
+	if (g->body->bad)
+		get_stop(g,
+			CGN_FAIL(&g->end, TOO_LARGE, "the answer has more than %zu MiB", ANSWER_LIMIT >> 20));
 }
 
 static void get_end(struct http_call *c, void *user, const struct http_field *trailers, size_t n)
@@ -112,6 +134,7 @@ static void get_end(struct http_call *c, void *user, const struct http_field *tr
 	(void)c;
 	(void)trailers;
 	(void)n;
+	((struct get *)user)->call = NULL;
 	cgn_loop_stop(((struct get *)user)->loop);
 }
 
@@ -120,6 +143,7 @@ static void get_fail(struct http_call *c, void *user, enum http_fail_stage stage
 	(void)c;
 	(void)stage;
 	((struct get *)user)->end = *why;
+	((struct get *)user)->call = NULL;
 	cgn_loop_stop(((struct get *)user)->loop);
 }
 
@@ -132,7 +156,7 @@ static CGN_RC origin_ask(struct cgn_loop *l, struct ctl_origin *o, const struct 
 		.on_fail = get_fail};
 	char full[512], authorization[512];
 	struct http_field fields[2];
-	struct get g = {.loop = l, .body = body};
+	struct get g = {.loop = l, .body = body, .timeout = o->timeout};
 	body->limit = ANSWER_LIMIT;
 	(void)snprintf(full, sizeof full, "%s%s", o->base, asked->path);
 	const struct http_request rq = {.method = asked->method,
@@ -143,9 +167,11 @@ static CGN_RC origin_ask(struct cgn_loop *l, struct ctl_origin *o, const struct 
 		.fields = fields,
 		.n_fields = ctl_origin_fields(bearer, authorization, sizeof authorization, fields),
 		.head_timeout = 10 * CGN_SEC};
-	struct http_call *call = NULL;
-	CGN_TRY(http_call_start(o->client, &rq, &ops, &g, &call, err));
+	CGN_TRY(http_call_start(o->client, &rq, &ops, &g, &g.call, err));
+	cgn_timer_init(&g.timer, l, get_late);
+	cgn_timer_set(&g.timer, g.timeout);
 	cgn_loop_run(l);
+	cgn_timer_cancel(&g.timer);
 	if (g.end.code != CGN_FINE)
 		return CGN_FAIL_AS(err, g.end.code, "%s %s at %s: %.250s", asked->method, full, o->addr,
 			g.end.msg);

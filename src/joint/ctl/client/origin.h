@@ -9,13 +9,14 @@ struct ctl_origin {
 	struct tls_ctx *tls;
 	char base[256]; /* Path before /v1, without a trailing slash. */
 	char addr[300], authority[300];
+	cgn_nsec timeout; /* ctl_origin_get and ctl_origin_post end without a whole answer after this time. */
 };
 /* Open a client on |l| with the files of |files|; ca_file NULL: the system's CAs. */
 CGN_RC ctl_origin_open(struct cgn_loop *l, const char *url, const struct tls_cfg *files, uint32_t max_conns,
 	struct ctl_origin *out, struct cgn_err *err);
 void ctl_origin_close(struct ctl_origin *o);
 /* GET |path| and append the answer, at most 4 MiB, to |body|; runs the loop until the answer is complete.
- * CGN_BAD_GATEWAY for a status other than 200. */
+ * CGN_BAD_GATEWAY for a status other than 200, DEADLINE when it takes longer than |timeout|, TOO_LARGE. */
 CGN_RC ctl_origin_get(struct cgn_loop *l, struct ctl_origin *o, const char *path, const char *bearer,
 	struct cgn_buf *body, struct cgn_err *err);
 /* The same, but POST |payload|. */

@@ -31,24 +31,33 @@ CGN_RC ctl_print_bytes(struct cgn_buf *b, struct cgn_err *err)
 	return rc;
 }
 
-/* DEL and U+0080 to U+009F may stand in JSON's strings as they are, and terminals obey some of them. */
-CGN_RC ctl_print(struct cgn_buf *b, struct cgn_err *err)
+/* Append text that cannot change a terminal (cgn_buf_shown); line ends and tabs stay. DEL and U+0080 to U+009F may
+ * stand in JSON's strings as they are, and are written as JSON does. */
+static void text_put(struct cgn_buf *out, struct cgn_str text)
 {
-	struct cgn_buf out = {.bad = b->bad};
-	size_t from = 0, at = 0;
-	for (; at < b->n; at++) {
-		unsigned c = (unsigned char)b->p[at], next = at + 1 < b->n ? (unsigned char)b->p[at + 1] : 0;
-		bool pair = c == 0xc2 && next >= 0x80 && next < 0xa0;
-		if (c != 0x7f && !pair)
+	size_t from = 0;
+	for (size_t at = 0; at < text.n; at++) {
+		unsigned c = (unsigned char)text.p[at],
+			 next = at + 1 < text.n ? (unsigned char)text.p[at + 1] : 0;
+		bool stays = c == '\n' || c == '\t', pair = c == 0xc2 && next >= 0x80 && next < 0xa0;
+		if (!stays && !pair && c != 0x7f)
 			continue;
-		cgn_buf_add(&out, b->p + from, at - from);
-		cgn_buf_fmt(&out, "\\u%04x", pair ? next : c);
+		cgn_buf_shown(out, (struct cgn_str){text.p + from, at - from});
+		if (stays)
+			cgn_buf_char(out, (char)c);
+		else
+			cgn_buf_fmt(out, "\\u%04x", pair ? next : c);
 		at += pair;
 		from = at + 1;
 	}
-	if (from == 0)
-		return ctl_print_bytes(b, err);
-	cgn_buf_add(&out, b->p + from, b->n - from);
+	if (from < text.n)
+		cgn_buf_shown(out, (struct cgn_str){text.p + from, text.n - from});
+}
+
+CGN_RC ctl_print(struct cgn_buf *b, struct cgn_err *err)
+{
+	struct cgn_buf out = {.bad = b->bad};
+	text_put(&out, cgn_buf_view(b));
 	cgn_buf_fini(b);
 	return ctl_print_bytes(&out, err);
 }

@@ -154,8 +154,8 @@ static void a_request_is_told_with_what_was_predicted_and_what_came(void **state
 	assert_false(json_get_bool(one, "in_flight", true));
 	assert_int_equal(json_get_u64(member_of(one, "cached_tokens"), "predicted", 0), 128);
 	assert_int_equal(json_get_u64(member_of(one, "cached_tokens"), "actual", 0), 112);
-	assert_float_equal(json_get_f64(member_of(one, "ttft_ms"), "predicted", 0), 5.5, 1e-6);
-	assert_float_equal(json_get_f64(member_of(one, "ttft_ms"), "actual", 0), 6, 1e-6);
+	assert_float_equal(json_get_f64(member_of(one, "ttft_ms"), "node_predicted", 0), 5.5, 1e-6);
+	assert_float_equal(json_get_f64(member_of(one, "ttft_ms"), "node_actual", 0), 6, 1e-6);
 	struct json_val end = member_of(one, "end");
 	assert_int_equal(json_get_u64(end, "status", 0), 200);
 	assert_true(cgn_str_is(member_of(end, "outcome").raw, "\"ok\""));

@@ -121,12 +121,12 @@ static void durations_are_learned_by_tool(void **state)
 	assert_false(t.returned);
 	struct session_forecast f = end_with(s, &t, "bash", now);
 	assert_int_equal(f.samples, 20);
-	assert_in_range(f.p50, 20 * CGN_SEC, 42 * CGN_SEC); /* A bucket is a factor of 1.41. */
+	assert_int_equal(f.p50, 30 * CGN_SEC);
 	assert_true(f.p90 >= f.p50);
 	states_are(s, now, 0, 1, 1);
 	t = turn_of(s, "-", "a", now + CGN_SEC);
 	f = end_with(s, &t, "read", now + CGN_SEC);
-	assert_in_range(f.p50, 140 * CGN_MSEC, 290 * CGN_MSEC);
+	assert_int_equal(f.p50, 200 * CGN_MSEC);
 	/* A tool that is not known counts as any tool: half of these took 200 ms, half 30 s. */
 	t = turn_of(s, "-", "b", now);
 	f = end_with(s, &t, "new", now);

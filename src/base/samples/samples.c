@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/quantile/quantile.h"
+
 void samples_add(struct samples *s, cgn_nsec v)
 {
 	if (samples_count(s) >= SAMPLES_MAX || s->ns.bad) {
@@ -82,8 +84,7 @@ double samples_ms(struct samples *s, double quantile)
 	if (!s->sorted)
 		samples_sort(s);
 	s->sorted = true;
-	size_t rank = (size_t)ceil(quantile * (double)n);
-	return (double)sample_at(s, rank > 0 ? rank - 1 : 0) / 1e6;
+	return (double)sample_at(s, quantile_rank(n, quantile) - 1) / 1e6;
 }
 
 double samples_us(struct samples *s, double quantile)

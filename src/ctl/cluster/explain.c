@@ -295,9 +295,9 @@ static void end_lines(struct view *w, struct json_val rq, struct cgn_buf *out)
 			number_of(w, end, "completion_tokens"));
 	cgn_buf_fmt(out, "\n  cached tokens: predicted %s, actual %s\n", number_of(w, cached, "predicted"),
 		number_of(w, cached, "actual"));
-	cgn_buf_fmt(out, "  ms to the first byte: predicted %s, actual %s; %s with queue and retries\n",
-		number_of(w, first, "predicted"), number_of(w, first, "actual"),
-		number_of(w, first, "with_queue_and_retries"));
+	cgn_buf_fmt(out, "  TTFT: %s ms, of it %s ms at the node that answered, predicted %s ms\n",
+		number_of(w, first, "actual"), number_of(w, first, "node_actual"),
+		number_of(w, first, "node_predicted"));
 }
 
 static CGN_RC put_request(struct view *w, struct json_val rq, struct cgn_err *err)
@@ -354,8 +354,9 @@ static void list_row(struct ctl_table *t, const void *of)
 	CTL_CELL_RIGHT(t, "TURN", "%s", number_of(l->w, l->end, "turn"));
 	CTL_CELL_RIGHT(t, "CACHED PREDICTED", "%s", number_of(l->w, l->cached, "predicted"));
 	CTL_CELL_RIGHT(t, "CACHED", "%s", number_of(l->w, l->cached, "actual"));
-	CTL_CELL_RIGHT(t, "TTFT MS PREDICTED", "%s", number_of(l->w, l->first, "predicted"));
-	CTL_CELL_RIGHT(t, "TTFT MS", "%s", number_of(l->w, l->first, "with_queue_and_retries"));
+	CTL_CELL_RIGHT(t, "NODE MS PREDICTED", "%s", number_of(l->w, l->first, "node_predicted"));
+	CTL_CELL_RIGHT(t, "NODE MS", "%s", number_of(l->w, l->first, "node_actual"));
+	CTL_CELL_RIGHT(t, "TTFT MS", "%s", number_of(l->w, l->first, "actual"));
 }
 
 static CGN_RC list_print(struct view *w, struct json_val doc, struct cgn_err *err)

@@ -24,7 +24,7 @@ function row(r) {
 	const e = r.end, c = r.cached_tokens;
 	return el("tr", null, cell(new Date(r.at).toLocaleTimeString([], { hour12: false }), "wide"), el("td", null, link(r.id)), cell(r.model, "wide"), cell(nodeOf(r) + (r.router ? `, by ${r.router}` : "")),
 		e ? cell(String(e.status) + (e.outcome === "ok" ? "" : " " + e.outcome), e.status < 400 ? "good" : e.status < 500 ? "warn" : "bad") : cell("running", "soft"),
-		cell(ms(r.ttft_ms.with_queue_and_retries), "num"), cell(e ? ms(e.total_ms) : "", "num"), el("td", null, e ? bar(e) : ""),
+		cell(ms(r.ttft_ms.actual), "num"), cell(e ? ms(e.total_ms) : "", "num"), el("td", null, e ? bar(e) : ""),
 		cell(e?.prompt_tokens !== undefined ? `${c.actual ?? "?"} of ${e.prompt_tokens}` : "", "num wide"), cell(c.predicted !== undefined ? String(c.predicted) : "", "num wide"), cell(e?.completion_tokens !== undefined ? String(e.completion_tokens) : "", "num wide"));
 }
 const stream = {
@@ -78,7 +78,8 @@ function facts(r) {
 	if (e) rows.push(["Answer", `${e.status} ${e.outcome}, ${e.tries} ${e.tries === 1 ? "try" : "tries"}${e.direct ? ", straight from the engine" : ""}`], ["Total", ms(e.total_ms)]);
 	if (e?.prompt_tokens !== undefined) rows.push(["Tokens", `${e.prompt_tokens} of the prompt, ${e.completion_tokens} of the answer`]);
 	if (c.predicted !== undefined) rows.push(["Cached tokens", `predicted ${c.predicted}, actual ${c.actual}`]);
-	if (t.predicted !== undefined) rows.push(["First byte from the node", `predicted ${ms(t.predicted)}${t.actual !== undefined ? `, actual ${ms(t.actual)}${r.end?.stream ? "" : " with the whole answer, which was not streamed"}` : ""}`]);
+	if (t.actual !== undefined) rows.push(["TTFT", ms(t.actual)]);
+	if (t.node_predicted !== undefined) rows.push(["First byte from the node", `predicted ${ms(t.node_predicted)}${t.node_actual !== undefined ? `, actual ${ms(t.node_actual)}${r.end?.stream ? "" : " with the whole answer, which was not streamed"}` : ""}`]);
 	return el("div", { class: "scroll" }, el("table", null, el("tbody", null, rows.map(([k, v]) => el("tr", null, el("th", { scope: "row", class: "soft" }, k), el("td", { class: "wrap" }, v))))));
 }
 function requestBody(r) {

@@ -6,7 +6,7 @@
 #include "base/log/log.h"
 #include "joint/kv/slotmgr/states_priv.h"
 
-#define RESTORE_AT    0.7 /* Share of the median duration: the forecast is as coarse as a factor of 1.41 */
+#define RESTORE_AT    0.7 /* Share of the median duration: many calls end sooner */
 #define PAUSE_RETRY   (50 * CGN_MSEC)
 #define PAUSE_LONGEST (15 * 60 * CGN_SEC)
 

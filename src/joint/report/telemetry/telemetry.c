@@ -82,6 +82,24 @@ struct telemetry *telemetry_new(const struct metric_row *rows, size_t n)
 	return t;
 }
 
+static void cell_init(struct metric_cell *c, enum metric_type type)
+{
+	c->type = type == METRIC_QUANTILES ? METRIC_HISTOGRAM : type;
+	if (type != METRIC_QUANTILES || c->fine != NULL)
+		return;
+	c->fine = CGN_NEW(struct metric_fine);
+	atomic_store_explicit(&c->fine->least, UINT64_MAX, memory_order_relaxed);
+}
+
+static void cell_clear(struct metric_cell *c)
+{
+	atomic_store_explicit(&c->value, 0, memory_order_relaxed);
+	for (size_t i = 0; i <= METRIC_BOUNDS; i++)
+		atomic_store_explicit(&c->bucket[i], 0, memory_order_relaxed);
+	for (size_t i = 0; c->fine != NULL && i < QUANTILE_BUCKETS; i++)
+		atomic_store_explicit(&c->fine->in[i], 0, memory_order_relaxed);
+}
+
 static void values_free(char **values)
 {
 	for (size_t i = 0; i < METRIC_MAX_LABELS; i++) {
@@ -99,8 +117,11 @@ void telemetry_free(struct telemetry **take)
 		for (struct metric_series *s = t->books[i].first, *next; s != NULL; s = next) {
 			next = s->next;
 			values_free(s->values);
+			free(s->cell.fine);
 			free(s);
 		}
+	for (unsigned i = 0; i < t->n; i++)
+		free(t->books[i].overflow.fine);
 	(void)pthread_mutex_destroy(&t->lock);
 	t->tag = 0;
 	free(t);
@@ -144,7 +165,7 @@ struct metric_cell *metric_get(struct telemetry *t, unsigned id, const char *con
 	if (s != NULL) {
 		s->forgotten = 0;
 	} else {
-		c->type = b->row->type;
+		cell_init(c, b->row->type);
 		b->overflowed = true;
 	}
 	pthread_mutex_unlock(&t->lock);
@@ -192,6 +213,22 @@ double metric_gauge(const struct metric_cell *c)
 	return double_of(atomic_load_explicit(&c->value, memory_order_relaxed));
 }
 
+/* The least only falls and the most only rises, until the series is recycled. */
+static void fine_observe(struct metric_fine *f, uint64_t v)
+{
+	uint64_t least = atomic_load_explicit(&f->least, memory_order_relaxed),
+		 most = atomic_load_explicit(&f->most, memory_order_relaxed);
+	while (v < least &&
+		!atomic_compare_exchange_weak_explicit(&f->least, &least, v, memory_order_relaxed,
+			memory_order_relaxed))
+		continue;
+	while (v > most &&
+		!atomic_compare_exchange_weak_explicit(&f->most, &most, v, memory_order_relaxed,
+			memory_order_relaxed))
+		continue;
+	atomic_fetch_add_explicit(&f->in[quantile_bucket(v)], 1, memory_order_relaxed);
+}
+
 void metric_observe(struct metric_cell *c, cgn_nsec v)
 {
 	CGN_MUST(c->type == METRIC_HISTOGRAM);
@@ -205,6 +242,8 @@ void metric_observe(struct metric_cell *c, cgn_nsec v)
 	}
 	atomic_fetch_add_explicit(&c->bucket[lo], 1, memory_order_relaxed);
 	atomic_fetch_add_explicit(&c->value, v, memory_order_relaxed);
+	if (c->fine != NULL)
+		fine_observe(c->fine, v);
 }
 
 uint64_t metric_count(const struct metric_cell *c)
@@ -345,9 +384,7 @@ static struct metric_series *series_recycle(struct metric_book *b)
 		at = &(*at)->chain;
 	*at = old->chain;
 	values_free(old->values);
-	atomic_store_explicit(&old->cell.value, 0, memory_order_relaxed);
-	for (size_t i = 0; i <= METRIC_BOUNDS; i++)
-		atomic_store_explicit(&old->cell.bucket[i], 0, memory_order_relaxed);
+	cell_clear(&old->cell);
 	return old;
 }
 
@@ -372,7 +409,7 @@ static struct metric_series *series_new(struct metric_book *b, const struct labe
 		return NULL;
 	for (size_t i = 0; i < METRIC_MAX_LABELS; i++)
 		s->values[i] = i < k->n ? cgn_str_dupz(cgn_str_of(k->text[i])) : NULL;
-	s->cell.type = b->row->type;
+	cell_init(&s->cell, b->row->type);
 	s->hash = k->hash;
 	s->chain = b->chains[k->hash % METRIC_CHAINS];
 	b->chains[k->hash % METRIC_CHAINS] = s;

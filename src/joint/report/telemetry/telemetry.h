@@ -5,11 +5,14 @@
 #pragma once
 #include "base/core/buf.h"
 #include "base/core/err.h"
+#include "base/quantile/quantile.h"
 
 enum metric_type {
 	METRIC_COUNTER,
 	METRIC_GAUGE,
 	METRIC_HISTOGRAM, /* seconds, 10 us .. 120 s */
+	/* A histogram whose quantiles the program tells itself: base/quantile counts each series too (3.7 KiB). */
+	METRIC_QUANTILES,
 	METRIC_MILLIONTHS /* a counter that counts millionths and shows whole units with six decimals */
 };
 struct metric_row {
@@ -54,17 +57,21 @@ uint64_t metric_count(const struct metric_cell *c);      /* value of a counter, 
 cgn_nsec metric_sum(const struct metric_cell *c);        /* sum of a histogram */
 /* Add up the series of a metric: those with the label value |value|, or for NULL all whose first label is not
  * empty. Takes the registry's lock. */
-#define METRIC_BUCKETS 25
 struct metric_totals {
 	uint64_t count; /* Sum of counters, or observations of histograms. */
-	uint64_t bucket[METRIC_BUCKETS];
 };
 void metric_total(struct telemetry *t, unsigned id, const char *value, struct metric_totals *out);
 uint64_t metric_totals_since(const struct metric_totals *now, const struct metric_totals *before);
-/* Return the |q| quantile (0 to 1) of what a histogram observed between the two, interpolated within a bucket; 0
- * when it observed nothing. */
-cgn_nsec metric_totals_quantile(const struct metric_totals *now, const struct metric_totals *before,
-	double q);
+/* The same of a metric of type METRIC_QUANTILES, by bucket of base/quantile. */
+struct metric_times {
+	uint64_t in[QUANTILE_BUCKETS];
+	cgn_nsec least, most; /* The ends of all observations ever. */
+};
+void metric_times_total(struct telemetry *t, unsigned id, const char *value, struct metric_times *out);
+uint64_t metric_times_since(const struct metric_times *now, const struct metric_times *before);
+/* Return the |q| quantile (0 to 1) of the observations between the two, at most QUANTILE_ERROR off; 0: there is
+ * none. */
+cgn_nsec metric_times_quantile(const struct metric_times *now, const struct metric_times *before, double q);
 /* Forget the series of metric |id| whose label |label| is |value|: they are no longer shown. Their cells stay
  * valid memory. */
 void metric_forget(struct telemetry *t, unsigned id, const char *label, const char *value);

@@ -14,9 +14,16 @@
 /* Upper edges of the histogram buckets; one more bucket holds larger values. */
 extern const cgn_nsec metric_bounds[METRIC_BOUNDS];
 
+/* The observations of a series by bucket of base/quantile, and the least and the most of them. */
+struct metric_fine {
+	_Atomic uint64_t in[QUANTILE_BUCKETS];
+	_Atomic uint64_t least, most;
+};
+
 struct metric_cell {
-	enum metric_type type;
-	_Atomic uint64_t value; /* counter: count; gauge: the bits of a double; histogram: sum in ns */
+	enum metric_type type;    /* METRIC_HISTOGRAM for METRIC_QUANTILES too. */
+	struct metric_fine *fine; /* Owned; NULL: the metric is not of type METRIC_QUANTILES. */
+	_Atomic uint64_t value;   /* counter: count; gauge: the bits of a double; histogram: sum in ns */
 	_Atomic uint64_t bucket[METRIC_BOUNDS + 1];
 };
 

@@ -8,6 +8,7 @@
 static const char *const type_names[] = {[METRIC_COUNTER] = "counter",
 	[METRIC_GAUGE] = "gauge",
 	[METRIC_HISTOGRAM] = "histogram",
+	[METRIC_QUANTILES] = "histogram",
 	[METRIC_MILLIONTHS] = "counter"};
 
 struct metric_page { /* argument of metric_each */

@@ -315,9 +315,9 @@ static void first_fill(const struct explain_decision *last, const struct explain
 	Cognitora__V1__ExplainedFirst *to)
 {
 	bool picked = last->verdict == ROUTE_PICKED && last->n > 0, came = e != NULL && e->first_us > 0;
-	to->predicted = picked ? six_digits(explain_ttft_ms(&last->cands[0])) : (double)NAN;
-	to->actual = came ? six_digits((double)e->first_us / 1e3) : (double)NAN;
-	to->with_queue_and_retries = came ? six_digits((double)e->ttft_us / 1e3) : (double)NAN;
+	to->node_predicted = picked ? six_digits(explain_ttft_ms(&last->cands[0])) : (double)NAN;
+	to->node_actual = came ? six_digits((double)e->first_us / 1e3) : (double)NAN;
+	to->actual = came ? six_digits((double)e->ttft_us / 1e3) : (double)NAN;
 }
 
 static void request_fill(struct pb_tree *t, const struct found *v, size_t n, bool brief,

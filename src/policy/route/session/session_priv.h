@@ -5,14 +5,14 @@
 #include "base/table/table.h"
 #include "policy/route/session/session.h"
 
-#define TOOL_BUCKETS 40
+#define TOOL_SAMPLES 128
 
-/* Durations of one tool. Bucket i counts those from 20 ms * 2^(i/2) on. */
+/* The last durations of one tool. */
 struct tool_times {
 	uint64_t key, used; /* |used|: number of the last use; 0: the row is free. */
 	char name[SESSION_TEXT + 1];
-	uint32_t n;
-	uint16_t count[TOOL_BUCKETS];
+	uint32_t n, next;
+	uint32_t ms[TOOL_SAMPLES]; /* A ring; |next| is overwritten next. */
 };
 struct tools {
 	struct tool_times any; /* Durations of all tools. */
@@ -24,7 +24,7 @@ struct tool_times *tools_row(struct tools *t, uint64_t key, struct cgn_str name)
 /* Return NULL for a tool that is not known. */
 const struct tool_times *tools_find(const struct tools *t, uint64_t key);
 void tool_times_add(struct tool_times *t, cgn_nsec took);
-/* Return the duration that the share |q| of all stays below; 0 without durations. */
+/* Return the quantile |q|, by the nearest rank; 0 without durations. */
 cgn_nsec tool_times_quantile(const struct tool_times *t, double q);
 
 /* ---- the table ---- */

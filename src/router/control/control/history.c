@@ -31,9 +31,9 @@ static float per_second(const struct metric_totals *now, const struct metric_tot
 	return (float)((double)metric_totals_since(now, before) / seconds);
 }
 
-static float quantile_ms(const struct metric_totals *now, const struct metric_totals *before, double q)
+static float quantile_ms(const struct metric_times *now, const struct metric_times *before, double q)
 {
-	return (float)metric_totals_quantile(now, before, q) / (float)CGN_MSEC;
+	return (float)metric_times_quantile(now, before, q) / (float)CGN_MSEC;
 }
 
 static void point_fill(const struct router *r, const struct router_totals *now,

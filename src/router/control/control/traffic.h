@@ -20,7 +20,8 @@ enum router_series {
 #define ROUTER_NOTES 7
 struct router_totals {
 	cgn_nsec at;
-	struct metric_totals requests, failed, refused, ttft, itl, prompt, completion, cached, predicted;
+	struct metric_totals requests, failed, refused, prompt, completion, cached, predicted;
+	struct metric_times ttft, itl;
 };
 struct router_traffic {
 	struct router_totals note[ROUTER_NOTES];

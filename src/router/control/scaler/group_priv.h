@@ -12,7 +12,7 @@
 /* Totals of a model's times to first byte and between two pieces. */
 struct scaler_note {
 	cgn_nsec at;
-	struct metric_totals ttft, itl;
+	struct metric_times ttft, itl;
 };
 
 enum scaler_job_state {

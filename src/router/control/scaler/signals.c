@@ -132,14 +132,13 @@ static void note_take(const struct scaler *s, const struct scaler_group *g, cgn_
 	struct scaler_note *out)
 {
 	out->at = now;
-	metric_total(s->r->shared.telemetry, METRIC_TTFT_SECONDS, g->shown, &out->ttft);
-	metric_total(s->r->shared.telemetry, METRIC_ITL_SECONDS, g->shown, &out->itl);
+	metric_times_total(s->r->shared.telemetry, METRIC_TTFT_SECONDS, g->shown, &out->ttft);
+	metric_times_total(s->r->shared.telemetry, METRIC_ITL_SECONDS, g->shown, &out->itl);
 }
 
-static cgn_nsec percentile_of(const struct metric_totals *now, const struct metric_totals *before)
+static cgn_nsec percentile_of(const struct metric_times *now, const struct metric_times *before)
 {
-	return metric_totals_since(now, before) < SAMPLES_LEAST ? 0
-								: metric_totals_quantile(now, before, 0.9);
+	return metric_times_since(now, before) < SAMPLES_LEAST ? 0 : metric_times_quantile(now, before, 0.9);
 }
 
 /* Fill the percentiles since the oldest note, which is about a minute old. */

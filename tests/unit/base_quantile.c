@@ -40,7 +40,8 @@ static void quantiles_are_those_of_the_sorted_durations(void **state)
 		}
 		qsort(v, N, sizeof *v, by_value);
 		for (size_t k = 0; k < sizeof at / sizeof *at; k++) {
-			uint64_t got = quantile_of(in, at[k], v[0], v[N - 1]), want = v[quantile_rank(N, at[k]) - 1];
+			uint64_t got = quantile_of(in, at[k], v[0], v[N - 1]),
+				 want = v[quantile_rank(N, at[k]) - 1];
 			assert_true(fabs((double)got - (double)want) <= QUANTILE_ERROR * (double)want);
 			assert_in_range(got, v[0], v[N - 1]);
 		}

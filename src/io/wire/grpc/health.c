@@ -2,6 +2,7 @@
 /* health: grpc.health.v1, for probes and load balancers. */
 #include <stdlib.h>
 
+#include "base/pb/pb.h"
 #include "grpc/health.pb-c.h"
 #include "io/wire/grpc/grpc_priv.h"
 
@@ -50,14 +51,13 @@ static void status_answer(struct health_watch *w)
 /* Read the service's name; returns false when the bytes are not a valid request. */
 static bool read_request(struct health_watch *w, const uint8_t *p, size_t n)
 {
-	Grpc__Health__V1__HealthCheckRequest *rq = NULL;
-	if (n <= REQUEST_MAX)
-		rq = grpc__health__v1__health_check_request__unpack(NULL, n, p);
-	if (rq == NULL)
+	CGN_ON_EXIT(pb_free) Grpc__Health__V1__HealthCheckRequest *rq = NULL;
+	if (n > REQUEST_MAX ||
+		!cgn_ok(pb_unpack(&grpc__health__v1__health_check_request__descriptor,
+			(struct cgn_str){(const char *)p, n}, &rq, NULL)))
 		return false;
 	w->known = service_known(w->health, rq->service);
 	w->live = strcmp(rq->service, HEALTH_LIVE) == 0;
-	grpc__health__v1__health_check_request__free_unpacked(rq, NULL);
 	return true;
 }
 

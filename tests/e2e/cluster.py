@@ -254,6 +254,18 @@ def ask(port, method, path, body=None, headers=None, wait_s=WAIT_S):
         c.close()
 
 
+class Within(Process):
+    """A program in a network namespace."""
+
+    def __init__(self, network, *args):
+        self.network = network
+        super().__init__(*args)
+
+    def start(self):
+        self.argv = ["ip", "netns", "exec", self.network, *self.argv]
+        super().start()
+
+
 class Node:
     """An agent and the engine that it adopted."""
 

@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from cluster import BUILD, WAIT_S, Process, audited, toml, until
+from cluster import BUILD, WAIT_S, Within, audited, toml, until
 from kvpeers import CTL, bootstrap, security
 
 HOST = "10.99.0.1"
@@ -45,18 +45,6 @@ def pki(tmp_path_factory):
         if name == "locked":
             subprocess.run([CTL, "key", "lock", json.loads(made.stdout)["id"], "--file", folder / "keys"], check=True, capture_output=True)
     return folder
-
-
-class Within(Process):
-    """A program in a network namespace."""
-
-    def __init__(self, network, *args):
-        self.network = network
-        super().__init__(*args)
-
-    def start(self):
-        self.argv = ["ip", "netns", "exec", self.network, *self.argv]
-        super().start()
 
 
 @pytest.fixture(scope="module")

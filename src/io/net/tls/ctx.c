@@ -15,15 +15,19 @@
 #define PEM_LIMIT   ((size_t)4 << 20)
 #define ALPN_MOST   8
 
+/* The groups of Mozilla's profile "intermediate". The side that connects chooses: with ffdhe8192, secp521r1 or X448 it
+ * could make a handshake cost the other side many times as much. */
+#define GROUPS "-GROUP-ALL:+GROUP-X25519:+GROUP-SECP256R1:+GROUP-SECP384R1:"
+
 /* Only suites with forward secrecy and authenticated encryption, as HTTP/2 demands of TLS 1.2 (RFC 9113,
  * 9.2.2). */
 static const char priorities[] =
-	"NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2:-RSA:-CIPHER-ALL:+AES-128-GCM:+AES-256-GCM:"
-	"+CHACHA20-POLY1305:%SERVER_PRECEDENCE";
+	"NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2:-RSA:-DHE-RSA:-CIPHER-ALL:+AES-128-GCM:+AES-256-GCM:"
+	"+CHACHA20-POLY1305:" GROUPS "%SERVER_PRECEDENCE";
 
 /* RFC 9001 forbids TLS 1.2 and the record layer's compatibility mode. */
 static const char quic_priorities[] =
-	"NORMAL:-VERS-ALL:+VERS-TLS1.3:-CIPHER-ALL:+AES-128-GCM:+AES-256-GCM:+CHACHA20-POLY1305:"
+	"NORMAL:-VERS-ALL:+VERS-TLS1.3:-CIPHER-ALL:+AES-128-GCM:+AES-256-GCM:+CHACHA20-POLY1305:" GROUPS
 	"%DISABLE_TLS13_COMPAT_MODE";
 
 struct tls_ctx {

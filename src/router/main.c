@@ -34,6 +34,7 @@
 #include "router/shared/peers/peers.h"
 #include "router/shared/picker/picker.h"
 #include "router/shared/pregate/pregate.h"
+#include "router/shared/quotas/quotas.h"
 #include "router/shared/rules/tokenizer_set.h"
 
 #define MAX_WORKERS 256
@@ -270,6 +271,7 @@ static void shared_close(struct router *r)
 	gw_age_close(&r->shared.age);
 	gw_sessions_close(&r->shared.sessions);
 	gw_reservations_close(&r->shared.reservations);
+	gw_quotas_close(&r->shared.quotas);
 	gw_quotes_close(&r->shared.quotes);
 	gw_store_cfg_fini(&r->store);
 	hotprefix_free(&r->shared.choice.hotprefix);
@@ -417,7 +419,8 @@ static void reservations_open(struct router *r)
 {
 	const struct gw_reservations_cfg cfg = {.max = r->cfg->router.selection.max,
 		.lease = r->cfg->router.selection.lease,
-		.telemetry = r->shared.telemetry};
+		.telemetry = r->shared.telemetry,
+		.quotas = r->shared.quotas};
 	if (r->cfg->router.selection.enabled)
 		r->shared.reservations = gw_reservations_open(&cfg);
 }
@@ -446,6 +449,7 @@ static CGN_RC router_open(struct router *r, struct cgn_err *err)
 	cgn_random(&r->shared.limit_seed, sizeof r->shared.limit_seed);
 	CGN_TRY(gw_store_cfg(r->cfg, &r->store, err));
 	r->shared.limits = rate_table_new(LIMIT_BUCKETS);
+	r->shared.quotas = gw_quotas_open(r->shared.telemetry);
 	r->shared.quotes = gw_quotes_open(r->shared.telemetry);
 	CGN_TRY(budgets_open(r, err));
 	CGN_TRY(gw_peers_open(r->cfg, &r->shared.peers, err));

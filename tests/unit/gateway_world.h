@@ -8,6 +8,7 @@
 #include "router/answer/client/gateway.h"
 #include "router/control/control/watch.h"
 #include "router/request/limit/limit_priv.h"
+#include "router/shared/quotas/quotas.h"
 
 static const struct metric_row gateway_metrics[] = {
 #define METRIC METRIC_ROW
@@ -82,6 +83,7 @@ static inline void gateway_shared_open(struct gw_shared *s, struct cluster *c)
 	assert_true(cgn_ok(prompttail_new(1 << 16, &s->tails, NULL)));
 	assert_non_null(s->tallies = calloc(ROUTE_MAX_NODES, sizeof *s->tallies));
 	s->limits = rate_table_new(1 << 10);
+	s->quotas = gw_quotas_open(s->telemetry);
 }
 
 static inline void gateway_shared_close(struct gw_shared *s)
@@ -92,6 +94,7 @@ static inline void gateway_shared_close(struct gw_shared *s)
 	prompttail_free(&s->tails);
 	free(s->tallies);
 	rate_table_free(&s->limits);
+	gw_quotas_close(&s->quotas);
 }
 
 /* Start a worker with rules made of |toml| and |keys|; write the address at which it listens into |addr|. */

@@ -13,11 +13,11 @@ struct tenant_listed {
 	struct json_val tenant, budget;
 };
 
-/* Append the name of the budget. */
-static void budget_put(struct json_val budget, struct cgn_buf *out)
+/* Append the name of the budget or share. */
+static void name_put(struct json_val of, const char *member, struct cgn_buf *out)
 {
 	struct json_val v;
-	if (json_get(budget, "budget", &v) && v.type == JSON_STRING)
+	if (json_get(of, member, &v) && v.type == JSON_STRING)
 		json_str_to(v, out);
 }
 
@@ -28,7 +28,7 @@ static void tenant_row(struct ctl_table *t, const void *of)
 	char resets[40] = "-";
 	bool any = !t->heading && l->budget.type == JSON_OBJECT;
 	if (any) {
-		budget_put(l->budget, &budget);
+		name_put(l->budget, "budget", &budget);
 		(void)cgn_utc_text((int64_t)json_get_u64(l->budget, "resets_at", 0), "%Y-%m-%d %H:%M UTC",
 			resets, sizeof resets);
 	}
@@ -58,6 +58,43 @@ static bool tenant_rows(struct ctl_table *t, struct json_val tenant, const char 
 	return true;
 }
 
+static void share_row(struct ctl_table *t, const void *of)
+{
+	const struct json_val *share = of;
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf name = {0};
+	char limit[24] = "-";
+	uint64_t most = t->heading ? 0 : json_get_u64(*share, "limit", 0);
+	if (!t->heading)
+		name_put(*share, "share", &name);
+	if (most > 0)
+		(void)snprintf(limit, sizeof limit, "%llu", (unsigned long long)most);
+	CTL_CELL(t, "SHARE", "%s", cgn_buf_z(&name));
+	CTL_CELL(t, "HELD", "%llu", t->heading ? 0ULL : (unsigned long long)json_get_u64(*share, "held", 0));
+	CTL_CELL(t, "LIMIT", "%s", limit);
+}
+
+/* Make a table of what the tenant holds of what all tenants share. */
+static void shares_list(struct ctl_table *t, struct json_val tenant)
+{
+	struct json_val list, share;
+	ctl_table_head(t, share_row);
+	if (!json_get(tenant, "shares", &list) || list.type != JSON_ARRAY)
+		return;
+	for (struct json_iter it = json_iter_of(list); json_next_elem(&it, &share);)
+		share_row(t, &share);
+}
+
+static CGN_RC tenant_print(struct ctl_table *budgets, struct json_val tenant, struct cgn_err *err)
+{
+	struct ctl_table shares = {0};
+	struct cgn_buf line = {0};
+	CGN_TRY(ctl_table_print(budgets, false, err));
+	cgn_buf_char(&line, '\n');
+	CGN_TRY(ctl_print(&line, err));
+	shares_list(&shares, tenant);
+	return ctl_table_print(&shares, false, err);
+}
+
 static CGN_RC tenants_show(struct cgn_str text, const char *only, bool json, struct cgn_err *err)
 {
 	struct ctl_table t = {0};
@@ -70,6 +107,8 @@ static CGN_RC tenants_show(struct cgn_str text, const char *only, bool json, str
 	for (struct json_iter it = json_iter_of(list); json_next_elem(&it, &tenant);) {
 		bool shown = tenant_rows(&t, tenant, only);
 		any = any || shown;
+		if (shown && only != NULL && !json)
+			return tenant_print(&t, tenant, err);
 		if (!shown || only == NULL || !json)
 			continue;
 		struct cgn_buf one = {0};
@@ -81,7 +120,9 @@ static CGN_RC tenants_show(struct cgn_str text, const char *only, bool json, str
 	if (any || only == NULL)
 		return ctl_table_print(&t, false, err);
 	cgn_buf_fini(&t.text);
-	return CGN_FAIL(err, NOT_FOUND, "the configuration of the router has no tenant \"%.64s\"", only);
+	return CGN_FAIL(err, NOT_FOUND,
+		"the router's configuration has no tenant \"%.64s\", and none of that name holds anything",
+		only);
 }
 
 static CGN_RC tenants_get(const struct ctl_args *a, const char *only, struct cgn_err *err)

@@ -9,6 +9,7 @@
 #include "io/os/disk/disk.h"
 #include "io/wire/webask/webask.h"
 #include "joint/web/webclient/webclient.h"
+#include "policy/who/quota/quota.h"
 
 #define SIGNIN_TAG   0x5169e001U
 #define EXCHANGE_TAG 0x5169e0e1U
@@ -219,15 +220,65 @@ static struct session *session_of(const struct signin *s, struct cgn_str cookie)
 	return NULL;
 }
 
+/* The sessions of one person. */
+struct person {
+	size_t n;
+	struct session *first; /* Ends first; NULL: there is none. */
+};
+
+static struct person person_of(const struct signin *s, const char *account, uint64_t now)
+{
+	struct person p = {0, NULL};
+	for (size_t i = 0; i < SIGNIN_SESSIONS; i++) {
+		struct session *e = &s->session[i];
+		if (e->ends <= now || strcmp(e->holder.account, account) != 0)
+			continue;
+		p.n++;
+		if (p.first == NULL || e->ends < p.first->ends)
+			p.first = e;
+	}
+	return p;
+}
+
+/* Return the session that ends first of the people with several, or of all people if each has one. */
+static struct session *session_spare(const struct signin *s, uint64_t now)
+{
+	struct session *spare = NULL;
+	bool several = false;
+	for (size_t i = 0; i < SIGNIN_SESSIONS; i++) {
+		struct session *e = &s->session[i];
+		bool more = person_of(s, e->holder.account, now).n > 1;
+		if (spare != NULL && (more == several ? e->ends >= spare->ends : several))
+			continue;
+		spare = e;
+		several = more;
+	}
+	return spare;
+}
+
+/* Return the place of a new session of the person. */
+static struct session *session_place(const struct signin *s, const char *account)
+{
+	const uint64_t now = cgn_clock_wall_ms() / 1000;
+	const struct person p = person_of(s, account, now);
+	struct session *unused = NULL;
+	size_t free = 0;
+	for (size_t i = 0; i < SIGNIN_SESSIONS; i++)
+		if (s->session[i].ends <= now) {
+			unused = &s->session[i];
+			free++;
+		}
+	if (quota_may(QUOTA_SESSIONS, p.n, free, 1))
+		return unused;
+	return p.first != NULL ? p.first : session_spare(s, now);
+}
+
 static void session_begin(struct signin *s, const struct claims_holder *holder,
 	char cookie[SIGNIN_COOKIE_MAX])
 {
 	uint8_t random[RANDOM_BYTES];
 	char text[TEXT_BYTES];
-	struct session *place = &s->session[0];
-	for (size_t i = 1; i < SIGNIN_SESSIONS; i++)
-		if (s->session[i].ends < place->ends)
-			place = &s->session[i];
+	struct session *place = session_place(s, holder->account);
 	cgn_random(random, sizeof random);
 	base64_text(random, sizeof random, text);
 	place->id = session_id(s, cgn_str_of(text));

@@ -3,8 +3,9 @@
  * (OpenID Connect Core 1.0, 3.1; RFC 7636). The loop's thread.
  *
  * Before a person has signed in nothing is stored here: what the answer is checked by (state, nonce, verifier) is derived
- * from a random cookie and a secret of this process. Signed in are at most SIGNIN_SESSIONS people; then the one whose
- * session ends first is signed out. 1.5 KiB each. Sessions end with the process, and when the settings are loaded again,
+ * from a random cookie and a secret of this process. There are at most SIGNIN_SESSIONS sessions, of which a person has a
+ * share (policy/who/quota): beyond it the person's own session that ends first is ended. Where all are taken by others, the
+ * one that ends first of those who have several is ended. 1.5 KiB each. Sessions end with the process, and when the settings are loaded again,
  * because roles may have changed; a browser that is still signed in at the provider gets a new one without a question. */
 #pragma once
 #include "joint/who/oidc/oidc.h"

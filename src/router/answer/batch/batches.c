@@ -11,6 +11,7 @@
 #include "base/log/log.h"
 #include "io/os/disk/disk.h"
 #include "io/os/loop/loop.h"
+#include "policy/who/auth/auth.h"
 
 #define BATCHES_TAG 0x62740e01U
 #define FILE_MAX    ((size_t)65536)
@@ -140,12 +141,36 @@ void batches_close(struct batches **take)
 
 /* ---- clients ---- */
 
-CGN_RC batches_add(struct batches *s, struct batch *b, struct cgn_err *err)
+/* With the lock held. */
+static struct quota_ask share_ask(const struct batches *s, struct cgn_str tenant)
+{
+	struct quota_ask ask = {.kind = QUOTA_BATCHES,
+		.alone = cgn_str_is(tenant, AUTH_NO_TENANT),
+		.want = 1};
+	for (size_t i = 0; i < s->n; i++)
+		ask.held += cgn_str_is(tenant, s->v[i]->tenant);
+	ask.free = s->n < s->cfg.max_batches ? s->cfg.max_batches - s->n : 0;
+	return ask;
+}
+
+struct quota_told batches_share(struct batches *s, struct cgn_str tenant)
+{
+	struct quota_told told;
+	CGN_LIVE(s, BATCHES_TAG);
+	(void)pthread_mutex_lock(&s->lock);
+	const struct quota_ask ask = share_ask(s, tenant);
+	(void)pthread_mutex_unlock(&s->lock);
+	(void)quota_judge(&ask, &told);
+	return told;
+}
+
+CGN_RC batches_add(struct batches *s, struct batch *b, struct quota_told *told, struct cgn_err *err)
 {
 	CGN_LIVE(s, BATCHES_TAG);
 	cgn_rc rc = CGN_OK;
 	(void)pthread_mutex_lock(&s->lock);
-	if (s->n >= s->cfg.max_batches)
+	const struct quota_ask ask = share_ask(s, cgn_str_of(b->tenant));
+	if (!quota_judge(&ask, told))
 		rc = CGN_FAIL(err, OVERLOADED, "there are %zu batches, as many as batch.max_batches allows",
 			s->n);
 	if (cgn_ok(rc))

@@ -6,6 +6,7 @@
 #include <limits.h>
 
 #include "policy/answer/batch/batch.h"
+#include "policy/who/quota/quota.h"
 
 struct batches;
 struct batches_cfg {
@@ -16,8 +17,11 @@ struct batches_cfg {
 CGN_RC batches_open(const struct batches_cfg *cfg, struct batches **out, struct cgn_err *err);
 void batches_close(struct batches **take);
 
-/* Add |b| and write its file. Takes b->metadata and b->holder on success. CGN_OVERLOADED: max_batches are there; CGN_STORAGE. */
-CGN_RC batches_add(struct batches *s, struct batch *b, struct cgn_err *err);
+/* Add |b| and write its file. Takes b->metadata and b->holder on success. CGN_OVERLOADED: the tenant has its share of
+ * max_batches (AUTH_NO_TENANT: all), or max_batches are there, as |told| says; CGN_STORAGE. */
+CGN_RC batches_add(struct batches *s, struct batch *b, struct quota_told *told, struct cgn_err *err);
+/* Return the tenant's number of batches, and its limit. */
+struct quota_told batches_share(struct batches *s, struct cgn_str tenant);
 /* Append the batch as JSON; false: the tenant has no such batch. */
 bool batches_put(struct batches *s, struct cgn_str tenant, struct cgn_str id, struct json_out *j);
 /* Append at most |max| batches, the newest first, behind the batch |after| (empty: from the first one). |first| and

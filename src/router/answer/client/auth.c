@@ -8,6 +8,7 @@
 #include "router/answer/plan/queue.h"
 #include "router/answer/quote/quote.h"
 #include "router/answer/selection/selection.h"
+#include "router/request/limit/shares.h"
 #include "router/request/permit/permit.h"
 #include "router/shared/peers/peers.h"
 
@@ -256,6 +257,9 @@ enum gw_step gw_auth(struct gw_req *r)
 
 enum gw_step gw_body(struct gw_req *r)
 {
+	const struct gw_quota_taker who = gw_share_taker(r, QUOTA_BODIES, 0);
+	if (r->body.bad == CGN_OVERLOADED && r->body.told.share)
+		return gw_share_refuse(r, &who.holder, &r->body.told, 1);
 	if (r->body.bad != CGN_FINE)
 		return gw_refuse_body(r, r->body.bad);
 	if (!r->body.done)

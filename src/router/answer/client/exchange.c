@@ -17,6 +17,7 @@
 #include "router/request/cascade/cascade.h"
 #include "router/request/hooks/hooks.h"
 #include "router/request/limit/limit.h"
+#include "router/request/limit/shares.h"
 #include "router/request/tokens/tokens.h"
 
 /* A head is at most 32 KiB, and is kept twice, as the client's and as the engine's. The held part of the chain is
@@ -111,12 +112,28 @@ static void on_arrival(struct http_exchange *x, const struct http_head *h, void 
 	request_begin(g->w, g->peer, x, h);
 }
 
+/* Count the booked bytes in the tenant's share. False: it has its share. */
+static bool body_share(struct gw_req *r)
+{
+	const struct gw_quota_taker who = gw_share_taker(r, QUOTA_BODIES, 0);
+	struct gw_quotas *q = r->w->shared->quotas;
+	struct gw_body *b = &r->body;
+	if (b->booked < b->shared)
+		gw_quotas_give(q, &who.holder, b->shared - b->booked);
+	else if (!gw_quotas_take(q, &who, b->booked - b->shared, r->w->rules->max_inflight_body, &b->told))
+		return false;
+	b->shared = b->booked;
+	return true;
+}
+
 static enum cgn_code body_add(struct gw_req *r, const uint8_t *p, size_t n)
 {
 	const struct gw_body_bound bound = gw_body_bound(r);
 	if (r->body.bytes.cap == 0 && r->body.length > 0 && r->body.length <= 65536)
 		(void)cgn_buf_room(&r->body.bytes, (size_t)r->body.length);
-	return gw_body_append(&bound, &r->body.bytes, &r->body.booked, (struct cgn_str){(const char *)p, n});
+	enum cgn_code code =
+		gw_body_append(&bound, &r->body.bytes, &r->body.booked, (struct cgn_str){(const char *)p, n});
+	return code != CGN_FINE || body_share(r) ? code : CGN_OVERLOADED;
 }
 
 static void on_body(struct http_exchange *x, void *user, const uint8_t *p, size_t n)
@@ -141,6 +158,8 @@ static void on_body_end(struct http_exchange *x, void *user)
 	const struct gw_body_bound bound = gw_body_bound(r);
 	r->body.done = true;
 	gw_body_fit(&bound, &r->body.bytes, &r->body.booked);
+	if (r->body.shared > r->body.booked)
+		(void)body_share(r);
 	if (r->state == GW_BODY || r->state == GW_FILES)
 		gw_wake(r);
 }

@@ -7,8 +7,10 @@
 #include "policy/who/claims/kept.h"
 #include "router/answer/answer/reply.h"
 #include "router/answer/files/files_priv.h"
+#include "router/request/limit/shares.h"
 
-#define BAD_REQUEST "invalid_request_error"
+#define BAD_REQUEST  "invalid_request_error"
+#define STORED_RETRY 60 /* Seconds until a file or a batch may be gone. */
 
 /* ---- the request's head ---- */
 
@@ -97,18 +99,19 @@ static enum gw_step head_check(struct gw_req *r, struct gw_filing *f)
 	return STEP_PARK;
 }
 
-static struct gw_filing *filing_new(struct gw_req *r)
+/* NULL: |told| is what the tenant has of the requests at once. */
+static struct gw_filing *filing_new(struct gw_req *r, struct quota_told *told)
 {
 	struct gw_shared *shared = r->w->shared;
-	if (atomic_fetch_add(&shared->batch_calls, 1) >= shared->batch_max_calls) {
-		atomic_fetch_sub(&shared->batch_calls, 1);
+	const struct gw_quota_taker who = gw_share_taker(r, QUOTA_CALLS, 0);
+	if (!gw_quotas_take(shared->quotas, &who, 1, shared->batch_max_calls, told))
 		return NULL;
-	}
 	struct gw_filing *f = CGN_NEW(struct gw_filing);
 	*f = (struct gw_filing){.tag = FILING_TAG, .r = r, .fd = -1};
 	f->loop = r->w->loop;
 	f->shared = shared;
 	(void)cgn_str_copyz(f->tenant, sizeof f->tenant, r->identity.tenant);
+	(void)cgn_str_copyz(f->share, sizeof f->share, who.holder.tenant);
 	(void)cgn_str_copyz(f->key, sizeof f->key, cgn_str_of(r->identity.key_id));
 	return f;
 }
@@ -130,14 +133,22 @@ static bool decoder_book(const struct gw_req *r, struct gw_filing *f)
 	return true;
 }
 
+static enum gw_step calls_refuse(struct gw_req *r, const struct quota_told *told)
+{
+	const struct gw_quota_taker who = gw_share_taker(r, QUOTA_CALLS, 0);
+	if (told->share)
+		return gw_share_refuse(r, &who.holder, told, 1);
+	return gw_refuse(r,
+		&(struct gw_refusal){503, "server_error", "overloaded", .reason = "memory", .retry_after = 1},
+		"%u requests for files and batches are in progress", r->w->shared->batch_max_calls);
+}
+
 static enum gw_step filing_begin(struct gw_req *r)
 {
-	struct gw_filing *f = r->filing = filing_new(r);
+	struct quota_told told;
+	struct gw_filing *f = r->filing = filing_new(r, &told);
 	if (f == NULL)
-		return gw_refuse(r,
-			&(struct gw_refusal){503, "server_error", "overloaded", .reason = "memory",
-				.retry_after = 1},
-			"%u requests for files and batches are in progress", r->w->shared->batch_max_calls);
+		return calls_refuse(r, &told);
 	if (!op_find(r, f))
 		return gw_refuse(r, &(struct gw_refusal){404, BAD_REQUEST, "not_found"},
 			"there is no route %.*s %.*s", CGN_STR_ARG(r->client.method),
@@ -160,7 +171,7 @@ static void filing_free(struct gw_filing *f)
 	cgn_buf_fini(&f->piece);
 	cgn_buf_fini(&f->text);
 	cgn_buf_fini(&f->out);
-	atomic_fetch_sub(&f->shared->batch_calls, 1);
+	gw_quotas_give(f->shared->quotas, &(struct quota_holder){QUOTA_CALLS, cgn_str_of(f->share), 0}, 1);
 	f->tag = 0;
 	free(f);
 }
@@ -285,6 +296,9 @@ static enum gw_step failure_answer(struct gw_req *r, const struct gw_filing *f)
 		{CGN_STORAGE, {507, "server_error", "insufficient_storage", .reason = "storage"}},
 	};
 	struct gw_refusal how = {503, "server_error", "no_memory", .reason = "memory", .retry_after = 1};
+	const struct quota_holder holder = {f->kind, cgn_str_of(f->share), 0};
+	if (f->rc.code == CGN_OVERLOADED && f->told.share)
+		return gw_share_refuse(r, &holder, &f->told, STORED_RETRY);
 	for (size_t i = 0; i < CGN_COUNT(rows); i++)
 		if (rows[i].code == f->rc.code)
 			how = rows[i].how;
@@ -344,6 +358,10 @@ static enum gw_step files_step(struct gw_req *r, struct gw_filing *f)
 enum gw_step gw_files(struct gw_req *r)
 {
 	enum gw_step s = r->filing == NULL ? filing_begin(r) : STEP_PARK;
+	if (s == STEP_PARK && !r->plan.limited && op_takes_body(r->filing->op)) {
+		gw_goto(r, GW_LIMIT);
+		return STEP_AGAIN;
+	}
 	if (s == STEP_PARK && r->filing->busy)
 		return gw_park(r, WAIT_POOL, 0);
 	if (s == STEP_PARK)

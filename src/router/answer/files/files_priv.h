@@ -5,6 +5,7 @@
 #include "policy/answer/batch/batch.h"
 #include "router/answer/files/files.h"
 #include "router/shared/filestore/filestore.h"
+#include "router/shared/quotas/quotas.h"
 
 enum filing_op {
 	FILING_UPLOAD,
@@ -30,7 +31,8 @@ struct gw_filing {
 	bool paused, answering;
 	enum filing_op op;
 	char id[64], tenant[FILESTORE_TENANT_MAX + 1], key[BATCH_KEY_MAX];
-	struct cgn_buf holder; /* See policy/who/claims/kept.h; empty: no token makes a batch. */
+	char share[QUOTA_NAME_MAX + 1]; /* The tenant, as the holder of a request at once. */
+	struct cgn_buf holder;          /* See policy/who/claims/kept.h; empty: no token makes a batch. */
 	/* The query. */
 	char after[64], purpose[16];
 	bool oldest_first;
@@ -57,6 +59,9 @@ struct gw_filing {
 	cgn_rc rc;
 	struct cgn_err err;
 	const char *param; /* Faulty parameter; NULL: none. */
+	/* The tenant's share of |kind|, by which |rc| is OVERLOADED; limit 0: another limit refused. */
+	enum quota_kind kind;
+	struct quota_told told;
 };
 
 /* Do the work of |f->op|, of an upload for |f->piece|. Any thread, which may wait for the disk. */

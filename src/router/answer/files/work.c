@@ -106,7 +106,7 @@ static CGN_RC upload_add(struct gw_filing *f, struct cgn_str bytes)
 	return filestore_add(f->upload, bytes, &f->err);
 }
 
-static CGN_RC upload_work(struct gw_filing *f)
+static CGN_RC upload_take(struct gw_filing *f)
 {
 	struct filestore_file file = {.id = ""};
 	struct cgn_str form;
@@ -121,6 +121,15 @@ static CGN_RC upload_work(struct gw_filing *f)
 	struct json_out j = json_out_to(&f->out);
 	file_put(&j, &file);
 	return CGN_OK;
+}
+
+static CGN_RC upload_work(struct gw_filing *f)
+{
+	cgn_rc rc = upload_take(f);
+	f->kind = QUOTA_FILES;
+	if (rc.code == CGN_OVERLOADED)
+		f->told = filestore_share(f->shared->files, cgn_str_of(f->tenant));
+	return rc;
 }
 
 static void list_end(struct json_out *j, const char *first, const char *last, bool more)
@@ -277,7 +286,8 @@ static CGN_RC create_work(struct gw_filing *f)
 	if (cgn_ok(rc))
 		batch_put(&b, &j);
 	if (cgn_ok(rc))
-		rc = batches_add(f->shared->batches, &b, &f->err);
+		rc = batches_add(f->shared->batches, &b, &f->told, &f->err);
+	f->kind = QUOTA_BATCHES;
 	if (!cgn_ok(rc))
 		batch_fini(&b);
 	return rc;

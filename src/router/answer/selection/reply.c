@@ -7,6 +7,7 @@
 #include "router/answer/selection/selection_priv.h"
 #include "router/request/account/explain.h"
 #include "router/request/isolate/isolate.h"
+#include "router/request/limit/shares.h"
 #include "router/request/permit/permit.h"
 
 #define BAD_REQUEST  "invalid_request_error"
@@ -141,7 +142,7 @@ bool gw_select_only_picks(const struct gw_req *r)
 }
 
 /* Keep the booking under the request's id. */
-static CGN_RC ticket_keep(struct gw_req *r, const struct chooser_ticket *ticket, cgn_nsec now,
+static CGN_RC ticket_keep(struct gw_req *r, const struct chooser_ticket *ticket, struct quota_told *told,
 	struct cgn_err *err)
 {
 	const struct gw_reservation_name name = gw_select_name(r, id_of(r));
@@ -149,11 +150,16 @@ static CGN_RC ticket_keep(struct gw_req *r, const struct chooser_ticket *ticket,
 		return CGN_FAIL(err, INVALID,
 			"X-Request-Id names the reservation: at most %d visible characters without / and %%",
 			SELECTION_ID_MAX);
-	return gw_reservations_add(r->w->shared->reservations, &name, ticket, now, err);
+	const struct gw_quota_taker who = gw_share_taker(r, QUOTA_RESERVATIONS, 0);
+	const struct gw_reservation_new of = {ticket, &who, cgn_loop_now(r->w->loop)};
+	return gw_reservations_add(r->w->shared->reservations, &name, &of, told, err);
 }
 
-static enum gw_step keep_refuse(struct gw_req *r, const struct cgn_err *err)
+static enum gw_step keep_refuse(struct gw_req *r, const struct quota_told *told, const struct cgn_err *err)
 {
+	const struct gw_quota_taker who = gw_share_taker(r, QUOTA_RESERVATIONS, 0);
+	if (err->code == CGN_OVERLOADED && told->share)
+		return gw_share_refuse(r, &who.holder, told, 1);
 	const struct gw_refusal how = {.status = cgn_code_http(err->code),
 		.type = err->code == CGN_CONFLICT || err->code == CGN_INVALID ? BAD_REQUEST : "server_error",
 		.code = err->code == CGN_CONFLICT     ? "reservation_exists"
@@ -170,8 +176,8 @@ enum gw_step gw_select_book(struct gw_req *r, const struct chooser_ask *ask, str
 	struct json_out j = json_out_to(&b);
 	struct gw_worker *w = r->w;
 	struct chooser_ticket ticket = {0};
+	struct quota_told told = {0};
 	struct cgn_err err;
-	cgn_nsec now = cgn_loop_now(w->loop);
 	if (gw_select_endpoint(r, view_node_at(w->view, p->cands[p->index].slot)).n == 0) {
 		chooser_unclaim(w->chooser, p);
 		return gw_refuse_no_memory(r, "memory"); /* gw_select_excluded had none. */
@@ -179,9 +185,9 @@ enum gw_step gw_select_book(struct gw_req *r, const struct chooser_ask *ask, str
 	gw_explain_pick(r, ask, p, 0);
 	selection_put(r, &j, ask, p);
 	chooser_book(w->chooser, ask, p, &ticket);
-	if (b.bad || !cgn_ok(ticket_keep(r, &ticket, now, &err))) {
-		chooser_release(w->chooser, &ticket, now);
-		return b.bad ? gw_refuse_no_memory(r, "memory") : keep_refuse(r, &err);
+	if (b.bad || !cgn_ok(ticket_keep(r, &ticket, &told, &err))) {
+		chooser_release(w->chooser, &ticket, cgn_loop_now(w->loop));
+		return b.bad ? gw_refuse_no_memory(r, "memory") : keep_refuse(r, &told, &err);
 	}
 	w->sent++;
 	return gw_reply_json(r, 200, &b);

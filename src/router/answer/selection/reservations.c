@@ -17,6 +17,7 @@ struct held {
 	cgn_nsec touched;
 	struct chooser_ticket ticket;
 	char id[SELECTION_ID_MAX + 1];
+	char tenant[QUOTA_NAME_MAX + 1]; /* Holds it. */
 };
 
 #define GW_RESERVATIONS_TAG 0x4e5e4701U
@@ -44,6 +45,8 @@ struct gw_reservations *gw_reservations_open(const struct gw_reservations_cfg *c
 
 static void held_free(struct gw_reservations *t, struct held *h)
 {
+	gw_quotas_give(t->cfg.quotas, &(struct quota_holder){QUOTA_RESERVATIONS, cgn_str_of(h->tenant), 0},
+		1);
 	cgn_list_drop(&h->link);
 	cgn_list_drop(&h->order);
 	t->n--;
@@ -81,18 +84,19 @@ static struct held *held_find(struct gw_reservations *t, const struct gw_reserva
 
 /* With the lock. */
 static CGN_RC held_add(struct gw_reservations *t, const struct gw_reservation_name *name,
-	const struct chooser_ticket *ticket, cgn_nsec now, struct cgn_err *err)
+	const struct gw_reservation_new *of, struct quota_told *told, struct cgn_err *err)
 {
 	if (held_find(t, name) != NULL)
 		return CGN_FAIL(err, CONFLICT, "there is a reservation %.*s already", CGN_STR_ARG(name->id));
-	if (t->n >= t->cfg.max)
+	if (!gw_quotas_take(t->cfg.quotas, of->who, 1, t->cfg.max, told))
 		return CGN_FAIL(err, OVERLOADED,
 			"there are %u reservations (router.selection.max): end those whose request is over",
 			t->n);
 	struct held *h = CGN_NEW(struct held);
 	h->holder = name->holder;
-	h->touched = now;
-	h->ticket = *ticket;
+	h->touched = of->now;
+	h->ticket = *of->ticket;
+	(void)cgn_str_copyz(h->tenant, sizeof h->tenant, of->who->holder.tenant);
 	(void)cgn_str_copyz(h->id, sizeof h->id, name->id);
 	cgn_list_push(bucket_of(t, name), &h->link);
 	cgn_list_push(&t->order, &h->order);
@@ -102,12 +106,13 @@ static CGN_RC held_add(struct gw_reservations *t, const struct gw_reservation_na
 }
 
 CGN_RC gw_reservations_add(struct gw_reservations *t, const struct gw_reservation_name *name,
-	const struct chooser_ticket *ticket, cgn_nsec now, struct cgn_err *err)
+	const struct gw_reservation_new *of, struct quota_told *told, struct cgn_err *err)
 {
 	CGN_LIVE(t, GW_RESERVATIONS_TAG);
+	*told = (struct quota_told){0};
 	CGN_MUST(selection_id_is_ok(name->id));
 	(void)pthread_mutex_lock(&t->lock);
-	cgn_rc rc = held_add(t, name, ticket, now, err);
+	cgn_rc rc = held_add(t, name, of, told, err);
 	(void)pthread_mutex_unlock(&t->lock);
 	return rc;
 }

@@ -9,6 +9,7 @@
 #include "router/request/account/sessions.h"
 #include "router/request/account/usage.h"
 #include "router/shared/age/age.h"
+#include "router/shared/quotas/quotas.h"
 
 static void budgets_show(struct router *r)
 {
@@ -38,6 +39,7 @@ void router_budgets_report(struct router *r)
 	gw_age_tick(r->shared.age);
 	gw_usage_tick(r->shared.usage);
 	budgets_show(r);
+	gw_quotas_report(r->shared.quotas);
 	router_peers_report(r);
 	if (r->shared.sessions != NULL)
 		gw_sessions_report(r->shared.sessions, r->shared.telemetry, cgn_loop_now(r->loop));

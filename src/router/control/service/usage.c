@@ -1,11 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* usage: /usage and /tenants of the admin port. */
 #include "router/request/account/usage.h"
+
+#include <stdlib.h>
+
 #include "base/codec/codec.h"
+#include "router/answer/batch/batches.h"
 #include "router/control/service/documents.h"
 #include "router/request/limit/budgets.h"
+#include "router/shared/filestore/filestore.h"
+#include "router/shared/quotas/quotas.h"
 
-#define HOUR_S 3600
+#define HOLDERS_MOST 512 /* Tenants that are shown because they hold something. */
+#define HOUR_S       3600
 
 /* ---- /usage ---- */
 
@@ -93,6 +100,34 @@ static double rate_of(const struct rate *rate, double period_s)
 				 : 0;
 }
 
+static void share_fill(enum quota_kind kind, const struct quota_told *told, struct pb_tree *t,
+	Cognitora__V1__Tenant *to)
+{
+	Cognitora__V1__TenantShare *s = PB_ADD(t, to, shares, tenant_share);
+	s->share = pb_text(quota_name(kind));
+	s->held = told->held;
+	s->limit = told->limit;
+}
+
+static struct quota_told share_of(struct router *r, enum quota_kind kind, struct cgn_str tenant)
+{
+	if (kind == QUOTA_FILES && r->shared.files != NULL)
+		return filestore_share(r->shared.files, tenant);
+	if (kind == QUOTA_BATCHES && r->shared.batches != NULL)
+		return batches_share(r->shared.batches, tenant);
+	return gw_quotas_of(r->shared.quotas, kind, tenant);
+}
+
+/* Sessions are of people, and of an admin port. */
+static void shares_fill(struct router *r, struct cgn_str tenant, struct pb_tree *t, Cognitora__V1__Tenant *to)
+{
+	for (enum quota_kind kind = 0; kind < QUOTA_KINDS; kind++) {
+		const struct quota_told told = share_of(r, kind, tenant);
+		if (kind != QUOTA_SESSIONS)
+			share_fill(kind, &told, t, to);
+	}
+}
+
 static void tenant_fill(struct router *r, const struct gw_tenant *tenant, struct pb_tree *t,
 	Cognitora__V1__Tenant *to)
 {
@@ -107,15 +142,26 @@ static void tenant_fill(struct router *r, const struct gw_tenant *tenant, struct
 	to->tokens_per_minute = rate_of(&tenant->rates.tokens, 60);
 	for (size_t i = 0; i < tenant->budgets.n; i++)
 		budget_fill(&tenant->budgets.v[i], &a, t, PB_ADD(t, to, budgets, tenant_budget));
+	shares_fill(r, tenant->name, t, to);
 }
 
 bool router_fill_tenants(const struct document_query *q, Cognitora__V1__Tenants *to)
 {
 	struct router *r = q->r;
 	const struct gw_rules *rules = r->published.rules;
+	struct quota_name_of *holders = CGN_NEW_ARRAY(struct quota_name_of, HOLDERS_MOST);
 	to->currency = pb_text(rules->price.currency);
 	to->shared = r->store.set;
 	for (size_t i = 0; i < rules->n_tenants; i++)
 		tenant_fill(r, &rules->tenants[i], q->t, PB_ADD(q->t, to, tenants, tenant));
+	const size_t n = gw_quotas_tenants(r->shared.quotas, holders, HOLDERS_MOST);
+	for (size_t i = 0; i < n; i++) {
+		const struct gw_tenant *row = gw_rules_tenant(rules, cgn_str_of(holders[i].name));
+		struct gw_tenant other = *row;
+		other.name = cgn_str_of(holders[i].name);
+		if (!cgn_str_eq(row->name, other.name))
+			tenant_fill(r, &other, q->t, PB_ADD(q->t, to, tenants, tenant));
+	}
+	free(holders);
 	return true;
 }

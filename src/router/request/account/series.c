@@ -139,7 +139,7 @@ uint32_t gw_series_answer(struct gw_worker *w, struct cgn_str model)
 
 uint64_t gw_series_joules(struct gw_worker *w, struct cgn_str model)
 {
-	const struct gw_series *s = series_of(w, model);
+	const struct gw_series *s = model.n > 0 ? series_of(w, model) : w->other;
 	return s != w->other ? (uint64_t)(s->joules * (double)BUDGET_JOULE_SCALE + 0.5) : 0;
 }
 

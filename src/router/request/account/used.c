@@ -21,7 +21,7 @@ bool gw_used_has_tokens(const struct gw_req *r)
 {
 	enum gw_route_kind kind = r->client.route->kind;
 	return kind != GW_MEDIA && kind != GW_COUNT && kind != GW_STORED && !r->client.quotes &&
-		kind != GW_ABOUT && !cgn_str_starts(r->client.target, "/tokenize") &&
+		kind != GW_ABOUT && kind != GW_BATCH && !cgn_str_starts(r->client.target, "/tokenize") &&
 		!cgn_str_starts(r->client.target, "/apply-template") &&
 		!cgn_str_starts(r->client.target, "/detokenize");
 }

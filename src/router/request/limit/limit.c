@@ -70,9 +70,9 @@ static uint64_t prompt_most(const struct gw_req *r)
 
 uint64_t limit_answer_estimate(const struct gw_req *r)
 {
-	uint32_t mean = gw_series_answer(r->w, r->prompt.model);
 	if (prompt_api_of(r->client.target) == PROMPT_NONE || r->client.route->scope != AUTH_CHAT)
 		return 0;
+	uint32_t mean = gw_series_answer(r->w, r->prompt.model);
 	return r->prompt.answer_limit > 0 ? r->prompt.answer_limit : mean > 0 ? mean : ANSWER_TOKENS;
 }
 
@@ -211,10 +211,16 @@ static enum gw_step limit_refuse(struct gw_req *r)
 		rate, (unsigned long long)one->reserved, (unsigned long long)seconds);
 }
 
+/* Is it an upload, or a request for a batch? */
+static bool is_filing(const struct gw_req *r)
+{
+	return r->client.route->kind == GW_BATCH;
+}
+
 static enum gw_step limit_pass(struct gw_req *r)
 {
 	r->plan.limited = true;
-	gw_goto(r, GW_ROUTE);
+	gw_goto(r, is_filing(r) ? GW_FILES : GW_ROUTE);
 	return STEP_AGAIN;
 }
 
@@ -223,7 +229,11 @@ static enum gw_step limit_decide(struct gw_req *r)
 	struct gw_limits *l = r->plan.limits;
 	if (!l->stored)
 		(void)reserve_here(l, r->w->shared->limits, cgn_loop_now(r->w->loop));
-	return l->reserved ? limit_pass(r) : limit_refuse(r);
+	if (l->reserved)
+		return limit_pass(r);
+	if (is_filing(r) && r->client.x != NULL)
+		http_exchange_resume(r->client.x); /* The rest of a refused upload is dropped. */
+	return limit_refuse(r);
 }
 
 enum gw_step gw_limit(struct gw_req *r)
@@ -269,6 +279,12 @@ void limit_end(struct gw_limits *l, const uint64_t *used, const struct budget_am
 	free(l);
 }
 
+/* Did the router itself do what the request asks for? An upload counts however it ended: it took a place. */
+static bool is_answered_here(const struct gw_req *r)
+{
+	return is_filing(r) || ((r->client.quotes || r->selecting != NULL) && r->answer.status == 200);
+}
+
 void gw_limit_settle(struct gw_req *r)
 {
 	struct gw_limits *l = r->plan.limits;
@@ -282,8 +298,9 @@ void gw_limit_settle(struct gw_req *r)
 		l->r = NULL;
 		return;
 	}
-	const struct gw_used is = gw_used_all(r);
-	const uint64_t requests = r->client.quotes && r->answer.status == 200 ? 1 : is.requests;
+	struct gw_used is = gw_used_all(r);
+	const uint64_t requests = is_answered_here(r) ? 1 : is.requests;
+	is.requests = requests;
 	for (unsigned i = 0; i < l->n; i++)
 		used[i] = l->v[i].unit == LIMIT_TOKENS ? tokens_used(r, &is, l->v[i].reserved) : requests;
 	gw_budgets_spent(&is, &spent);

@@ -16,6 +16,7 @@ struct gw_ollama_reading; /* answer/ollama.c */
 #define GW_BY_HOOK   "hook"
 #define GW_BY_BUDGET "budget"
 #define GW_BY_RATE   "rate"
+#define GW_BY_SHARE  "share"
 #define GW_BY_ENGINE "engine"
 #define GW_BY_ROUTER "router"
 

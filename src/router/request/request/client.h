@@ -9,6 +9,7 @@
 #include "policy/route/session/session.h"
 #include "policy/who/budget/budget.h"
 #include "policy/who/identity/identity.h"
+#include "policy/who/quota/quota.h"
 #include "router/request/route/route.h"
 
 /* A request that another cluster sent, which names itself by its certificate. */
@@ -94,5 +95,7 @@ struct gw_body {
 	enum coding_kind coding;      /* as the head says; IDENTITY once the body is decoded */
 	struct gw_decoding *decoding; /* in the request's arena, while the body is decoded; decode.c */
 	bool done;
-	enum cgn_code bad; /* CGN_FINE, or the reason for refusing it */
+	enum cgn_code bad;      /* CGN_FINE, or the reason for refusing it */
+	uint64_t shared;        /* bytes that count in the tenant's share of router.max_inflight_body */
+	struct quota_told told; /* the tenant's share when more was refused */
 };

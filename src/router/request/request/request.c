@@ -2,6 +2,8 @@
 /* request: the driver of its states. */
 #include "router/request/request/request.h"
 
+#include "router/shared/quotas/quotas.h"
+
 /* Add the time since the last change to the state that |r| is in. */
 static void times_add(struct gw_req *r)
 {
@@ -95,6 +97,14 @@ void gw_body_fit(const struct gw_body_bound *b, struct cgn_buf *to, uint64_t *bo
 	*booked -= spare;
 }
 
+static void body_share_give(struct gw_req *r)
+{
+	const struct quota_holder h = {QUOTA_BODIES, gw_identity_tenant(&r->identity), 0};
+	if (r->body.shared > 0)
+		gw_quotas_give(r->w->shared->quotas, &h, r->body.shared);
+	r->body.shared = 0;
+}
+
 void gw_body_drop(struct gw_req *r)
 {
 	gw_call_keep(&r->attempt.call);
@@ -104,6 +114,7 @@ void gw_body_drop(struct gw_req *r)
 	if (r->body.booked > 0)
 		atomic_fetch_sub_explicit(&r->w->shared->body_bytes, r->body.booked, memory_order_relaxed);
 	r->body.booked = 0;
+	body_share_give(r);
 	cgn_buf_fini(&r->body.bytes);
 }
 

@@ -12,6 +12,7 @@
 #include "base/core/buf.h"
 #include "base/core/err.h"
 #include "base/core/str.h"
+#include "policy/who/quota/quota.h"
 
 struct objects;
 
@@ -50,9 +51,12 @@ void filestore_stop(struct filestore *s);
 /* ---- writing ---- */
 struct filestore_upload;
 /* Begin a file of |tenant| with the id |id|; NULL: a new one. CGN_OVERLOADED: the tenant has max_tenant bytes already,
- * or there are max_files, uploads that run included (asked only for a new id); CGN_STORAGE. */
+ * or has its share of max_files (AUTH_NO_TENANT: all), or there are max_files, uploads that run included (asked only for a new id), as
+ * filestore_share says; CGN_STORAGE. */
 CGN_RC filestore_begin(struct filestore *s, struct cgn_str tenant, const char *id,
 	struct filestore_upload **out, struct cgn_err *err);
+/* Return the tenant's number of files and running uploads, and its limit. */
+struct quota_told filestore_share(struct filestore *s, struct cgn_str tenant);
 /* CGN_OVERLOADED: with these bytes the tenant's files, and its uploads that run, would have more than max_tenant;
  * CGN_STORAGE. */
 CGN_RC filestore_add(struct filestore_upload *u, struct cgn_str bytes, struct cgn_err *err);

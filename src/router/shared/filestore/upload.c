@@ -12,6 +12,7 @@
 #include "base/seal/seal.h"
 #include "io/os/disk/disk.h"
 #include "io/os/loop/loop.h"
+#include "policy/who/auth/auth.h"
 #include "router/shared/filestore/filestore_priv.h"
 #include "router/shared/filestore/objects.h"
 
@@ -74,13 +75,39 @@ static CGN_RC quota_check(struct filestore *s, struct cgn_str tenant, uint64_t m
 	return CGN_OK;
 }
 
-static CGN_RC files_check(const struct filestore *s, size_t uploads, struct cgn_err *err)
+/* With the lock held. */
+static struct quota_ask share_ask(const struct filestore *s, struct cgn_str tenant)
 {
-	if (s->n + uploads < s->cfg.max_files)
+	const size_t all = s->n + s->n_uploads;
+	struct quota_ask ask = {.kind = QUOTA_FILES, .alone = cgn_str_is(tenant, AUTH_NO_TENANT), .want = 1};
+	for (size_t i = 0; i < s->n; i++)
+		ask.held += cgn_str_is(tenant, s->files[i].tenant);
+	cgn_list_each (it, &s->uploads)
+		ask.held += cgn_str_is(tenant, CGN_CONTAINER(it, struct filestore_upload, link)->tenant);
+	ask.free = all < s->cfg.max_files ? s->cfg.max_files - all : 0;
+	return ask;
+}
+
+struct quota_told filestore_share(struct filestore *s, struct cgn_str tenant)
+{
+	struct quota_told told;
+	CGN_LIVE(s, FILESTORE_TAG);
+	(void)pthread_mutex_lock(&s->lock);
+	const struct quota_ask ask = share_ask(s, tenant);
+	(void)pthread_mutex_unlock(&s->lock);
+	(void)quota_judge(&ask, &told);
+	return told;
+}
+
+static CGN_RC files_check(const struct filestore *s, struct cgn_str tenant, struct cgn_err *err)
+{
+	struct quota_told told;
+	const struct quota_ask ask = share_ask(s, tenant);
+	if (quota_judge(&ask, &told))
 		return CGN_OK;
 	return CGN_FAIL(err, OVERLOADED,
-		"there are %zu files and uploads, as many as batch.max_files allows: delete some",
-		s->n + uploads);
+		"there are %zu files and uploads, %llu of them of this tenant, which may have %llu (batch.max_files): delete some",
+		s->n + s->n_uploads, (unsigned long long)told.held, (unsigned long long)told.limit);
 }
 
 /* Enter a client's upload among those that count. */
@@ -88,7 +115,7 @@ static CGN_RC upload_enter(struct filestore_upload *u, struct cgn_err *err)
 {
 	struct filestore *s = u->store;
 	(void)pthread_mutex_lock(&s->lock);
-	cgn_rc rc = files_check(s, s->n_uploads, err);
+	cgn_rc rc = files_check(s, cgn_str_of(u->tenant), err);
 	if (cgn_ok(rc))
 		rc = quota_check(s, cgn_str_of(u->tenant), 1, err);
 	if (cgn_ok(rc)) {
@@ -207,7 +234,7 @@ static CGN_RC file_enter(struct filestore *s, const struct filestore_file *f, bo
 	char path[PATH_MAX];
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf meta = {0};
 	if (counts)
-		CGN_TRY(files_check(s, 0, err));
+		CGN_TRY(files_check(s, cgn_str_of(f->tenant), err));
 	if (counts)
 		CGN_TRY(quota_check(s, cgn_str_of(f->tenant), f->bytes, err));
 	meta_put(f, &meta);

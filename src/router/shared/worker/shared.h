@@ -20,6 +20,7 @@ struct gw_calibrations;
 struct gw_misfits;
 struct gw_peers;
 struct gw_pregate;
+struct gw_quotas;
 struct gw_quotes;
 struct gw_reservations;
 struct gw_sessions;
@@ -41,6 +42,7 @@ struct gw_shared {
 	struct outlier_tally *tallies;        /* CLUSTER_STATS, by slot */
 	struct gw_misfits *misfits;           /* nodes that refuse what others answer; NULL: none is kept */
 	struct rate_table *limits;            /* rate limits of all workers */
+	struct gw_quotas *quotas;             /* holdings of each tenant in supplies that all share */
 	struct gw_age *age;                   /* the clock of deletions */
 	struct gw_usage *usage;               /* the requests of 32 days */
 	struct gw_calibrations *calibrations; /* known of cascades; NULL: calibration_share is 0 */
@@ -68,6 +70,5 @@ struct gw_shared {
 	struct batches *batches; /* the same */
 	uint64_t batch_max_file;
 	uint32_t batch_max_calls;
-	_Atomic uint32_t batch_calls; /* requests of files and batches that are in progress */
 	char batch_pass[80]; /* secret; lines of batches show it, and then the id of their key; empty: none */
 };

@@ -62,9 +62,38 @@ know_suite() {
 		as_root tee "/etc/apt/sources.list.d/cognitora-$1.list" >/dev/null
 }
 
-apt_install() { # PACKAGE[/SUITE]...
-	as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -y --no-install-recommends install "$@" >/dev/null || die "apt-get could not install: $*"
+# apt_install [-t SUITE] PACKAGE...: install, show how far it is, and start and enable no service: who installs for a test wants no etcd, Redis,
+# nginx or sshd on the machine. Services that were there before stay as they are.
+apt_install() {
+	local before new
+	before=$(installed_packages)
+	LC_ALL=C apt-get --assume-no --no-install-recommends install "$@" 2>/dev/null |
+		sed -nE 's/^(Need to get .*|After this operation, .*)/    \1/p' || :
+	as_root env DEBIAN_FRONTEND=noninteractive sh -c "$APT_WITHOUT_SERVICES" apt-get "$@" > >(apt_steps) || die "apt-get could not install: $*"
+	new=$(comm -13 <(printf '%s\n' "$before") <(installed_packages))
+	[ -n "$new" ] || return 0
+	# shellcheck disable=SC2046,SC2086
+	set -- $(for unit in $(dpkg -L $new 2>/dev/null | sed -nE 's|^(/usr)?/lib/systemd/system/([^/@]+\.(service\|socket\|timer\|path))$|\2|p' | sort -u); do
+		! compgen -G "/etc/systemd/system/*.wants/$unit" >/dev/null || printf '%s\n' "$unit"
+	done)
+	[ $# = 0 ] || ! command -v systemctl >/dev/null || as_root systemctl -q disable "$@" >/dev/null 2>&1 || say "note: could not disable: $*"
+	# shellcheck disable=SC2086
+	say "    installed $(wc -w <<<"$new") packages, $(dpkg-query -W -f '${Installed-Size}\n' $new | awk '{ s += $1 } END { printf "%d", s / 1024 }') MB${1:+; not started, and off at boot: $*}"
 }
+installed_packages() { dpkg-query -W -f '${db:Status-Status} ${binary:Package}\n' | sed -n 's/^installed //p' | sort; }
+
+# What root runs: policy-rc.d forbids the packages' scripts to start anything, as Debian's policy has it, until apt-get is done.
+APT_WITHOUT_SERVICES='policy=/usr/sbin/policy-rc.d
+if [ ! -e $policy ] || grep -q cognitora $policy; then
+	trap "rm -f $policy" EXIT
+	trap "exit 130" INT TERM HUP
+	printf "#!/bin/sh\n# cognitora: for the time of an apt-get\nexit 101\n" >$policy
+	chmod 755 $policy
+fi
+apt-get -qq -y --no-install-recommends -o APT::Status-Fd=3 -o Dpkg::Use-Pty=0 install "$@" 3>&1 >/dev/null'
+
+# Show lines of APT's status, dlstatus:N:PERCENT:TEXT and pmstatus:PACKAGE:PERCENT:TEXT.
+apt_steps() { awk -F: '/^(dl|pm)status:/ { printf "%d/100 %s\n", $3, $4; fflush() }' | show_steps "apt-get, percent of downloading, then of installing:"; }
 
 install_packages() {
 	command -v apt-get >/dev/null || die "this script installs with apt; on another system install what scripts/packages lists, then build with meson"

@@ -50,6 +50,68 @@ def test_the_client_gets_the_engines_bytes_without_the_usage(cluster, engine, cu
     assert row["money"] == pytest.approx((2 * (6 + 2.5) + 14 * 10) / 1e6)
 
 
+SAID = chunk({"content": "one"})
+COUNTS = {"prompt_tokens": 11, "completion_tokens": 7, "prompt_tokens_details": {"cached_tokens": 5}}
+
+
+def with_usage(data, usage=COUNTS, key='"usage"'):
+    """The event with a member more, written as the engine's other members are."""
+    head, tail = data.rsplit(b"}\n\n", 1)
+    return head + f', {key}: {json.dumps(usage)}'.encode() + b"}\n\n" + tail
+
+
+@pytest.mark.parametrize("events,want", [
+    ([USAGE, SAID], [SAID]),  # the first chunk, and not the last one of a read
+    ([event({"usage": COUNTS}), SAID], [SAID]),
+    ([SAID, with_usage(event({"choices": []}), key='"\\u0075sage"')], [SAID]),
+    ([SAID, b'data: {"choices":[],\r\ndata: "usage":' + json.dumps(COUNTS).encode() + b"}\r\n\r\n"], [SAID]),
+    ([with_usage(SAID, {**COUNTS, "completion_tokens": i}) for i in range(8)], [SAID] * 8),  # in each chunk
+], ids=["first", "alone", "escaped", "lines", "continuous"])
+@pytest.mark.parametrize("cut", [0, 1, 50])
+def test_no_shape_of_the_usage_is_shown(cluster, engine, cut, events, want):
+    c, engine.cut = cluster, cut
+    engine.fails = (200, SSE, [*events, DONE])
+    assert c.ask("POST", CHAT, BODY).body == b"".join([*want, DONE])
+    assert c.ask("POST", CHAT, {**BODY, "stream_options": {"include_usage": True}}).body == b"".join([*events, DONE])
+    row = row_of(c, 2)
+    assert (row["input_tokens"], row["cached_tokens"], row["output_tokens"], row["estimated"]) == (22, 10, 14, 0)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_usage_is_found_wherever_it_stands(cluster, engine, stream):
+    """Log-probabilities behind the usage, and more of them than an answer has text."""
+    c = cluster
+    probs = [{"token": f"t{i}", "logprob": -1.5, "bytes": [116]} for i in range(5000)]
+    lists = {"prompt_logprobs": [{str(i): {"logprob": -1, "decoded_token": " text"}} for i in range(5000)]}
+    choice = {"index": 0, "logprobs": {"content": [{"token": "one", "logprob": 0, "top_logprobs": probs}]}, "finish_reason": "stop"}
+    if stream:
+        last = event({"id": "c", "choices": [], "usage": COUNTS, **lists})
+        engine.fails = (200, SSE, [event({"id": "c", "choices": [{**choice, "delta": {"content": "one"}}]}), last, DONE])
+    else:
+        document = {"id": "c", "choices": [{**choice, "message": {"role": "assistant", "content": "one"}}]}
+        engine.fails = lambda path, body: (200, JSON, [json.dumps({**document, **({} if body.get("user") else {"usage": COUNTS}), **lists}).encode()])
+    assert c.ask("POST", CHAT, {**BODY, "stream": stream}).status == 200
+    row = row_of(c, 1)
+    assert (row["input_tokens"], row["cached_tokens"], row["output_tokens"], row["estimated"]) == (11, 5, 7, 0)
+    if not stream:  # without counts, what is not text is not charged
+        assert c.ask("POST", CHAT, {**BODY, "stream": False, "user": "u"}).status == 200
+        row = row_of(c, 2)
+        assert row["estimated"] == 1 and row["output_tokens"] <= 7 + 7, row
+
+
+def test_what_the_client_asked_is_certain(cluster, engine):
+    c = cluster
+    raw = lambda options: c.ask("POST", CHAT, (json.dumps(BODY)[:-1] + f', "stream_options": {options}}}').encode(), {"Content-Type": JSON})
+    assert raw('{"include\\u005fusage": true}').body == b"".join(EVENTS + [USAGE, DONE])
+    assert raw('{"include\\u005fusage": false, "x": 1}').body == b"".join(EVENTS + [DONE])
+    assert engine.seen[-1][1]["stream_options"] == {"include_usage": True, "x": 1}
+    for options, param in (('"all"', "stream_options"), ('{"include_usage": 1}', "stream_options.include_usage"),
+                           ('{"include_usage": true, "include\\u005fusage": false}', "stream_options.include_usage")):
+        a = raw(options)
+        assert (a.status, a.json()["error"]["param"]) == (400, param), a.body
+    assert c.ask("POST", CHAT, {**BODY, "stream": "true"}).json()["error"]["param"] == "stream"
+
+
 def test_options_of_the_client_are_kept(cluster, engine):
     c = cluster
     for own, sent in ((None, {"include_usage": True}), ({}, {"include_usage": True}), ({"include_usage": False, "x": [1]}, {"include_usage": True, "x": [1]}),

@@ -187,6 +187,44 @@ static void options_of_a_stream_are_found_and_dropped(void **state)
 	assert_false(facts_of("{\"stream_options\":{\"include_usage\":1}}").asks_usage);
 }
 
+static void options_that_engines_could_read_otherwise_are_refused(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *body, *param; /* NULL: it is fine */
+		bool asks;
+	} rows[] = {
+		{"{\"stream\":true}", NULL, false},
+		{"{\"stream\":true,\"stream_options\":null}", NULL, false},
+		{"{\"stream\":true,\"stream_options\":{}}", NULL, false},
+		{"{\"stream\":true,\"stream_options\":{\"include_usage\":null,\"other\":[1]}}", NULL, false},
+		{"{\"stream\":true,\"stream_options\":{\"include\\u005fusage\":true}}", NULL, true},
+		{"{\"stream\":true,\"stream\\u005foptions\":{\"include_usage\":true,\"continuous_usage_stats\":false}}", NULL,
+			true},
+		{"{\"stream\":true,\"stream_options\":\"x\"}", "stream_options", false},
+		{"{\"stream\":true,\"stream_options\":[]}", "stream_options", false},
+		{"{\"stream\":true,\"stream_options\":{\"include_usage\":1}}", "stream_options.include_usage", false},
+		{"{\"stream\":true,\"stream_options\":{\"include_usage\":\"true\"}}", "stream_options.include_usage",
+			false},
+		{"{\"stream\":true,\"stream_options\":{\"include_usage\":false,\"include_us\\u0061ge\":true}}",
+			"stream_options.include_usage", true},
+		{"{\"stream\":true,\"stream_options\":{\"continuous_usage_stats\":{}}}",
+			"stream_options.continuous_usage_stats", false},
+		{"{\"stream\":1}", "stream", false},
+		{"{\"stream\":\"true\"}", "stream", false},
+		/* Of an answer that comes as a whole, the engine judges. */
+		{"{\"stream\":false,\"stream_options\":7}", NULL, false},
+	};
+	for (size_t i = 0; i < CGN_COUNT(rows); i++) {
+		const struct body_facts f = facts_of(rows[i].body);
+		struct body_fault fault = {0};
+		bool fine = cgn_ok(body_check_options(&f, &fault));
+		if (f.asks_usage != rows[i].asks || fine != (rows[i].param == NULL) ||
+			(!fine && strcmp(fault.param, rows[i].param) != 0))
+			fail_msg("%s", rows[i].body);
+	}
+}
+
 static void a_model_is_put_where_none_is(void **state)
 {
 	(void)state;
@@ -221,6 +259,7 @@ int main(void)
 		cmocka_unit_test(what_engines_could_read_otherwise_is_refused),
 		cmocka_unit_test(members_are_bounded),
 		cmocka_unit_test(options_of_a_stream_are_found_and_dropped),
+		cmocka_unit_test(options_that_engines_could_read_otherwise_are_refused),
 		cmocka_unit_test(a_model_is_put_where_none_is),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

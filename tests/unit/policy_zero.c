@@ -41,7 +41,7 @@
 #include "policy/node/engine/lastwords.h"
 #include "policy/node/engine/models.h"
 #include "policy/node/engine/prom.h"
-#include "policy/node/engine/usage.h"
+#include "policy/node/engine/usagescan.h"
 #include "policy/node/handoff/cached.h"
 #include "policy/node/handoff/handoff.h"
 #include "policy/node/modelsource/modelsource.h"
@@ -175,7 +175,6 @@ static void test_filters(void **state)
 	struct cascade_answer answer;
 	struct usage_tail tail = {0};
 	struct usage usage = {0};
-	struct usage_timings timings;
 	(void)state;
 	sse_scan_init(&scan, 100, on_event, NULL);
 	sse_scan_feed(&scan, nothing);
@@ -191,8 +190,7 @@ static void test_filters(void **state)
 	usage_tail_add(&tail, NULL, 0);
 	assert_int_equal(usage_tail_view(&tail).n, 0);
 	usage_tail_fini(&tail);
-	assert_false(usage_find(nothing, &usage));
-	assert_false(usage_find_timings(nothing, &timings));
+	assert_false(usagescan_usage(nothing, &usage));
 	WRITES(modelname_init(&name, MODELNAME_EVENTS, nothing); modelname_feed(&name, nothing, &out);
 		modelname_feed(&name, cgn_str_of(event), &out); modelname_feed(&name, nothing, &out);
 		assert_string_equal(cgn_buf_z(&out), "data: {\"model\":}\n\n"));

@@ -42,7 +42,6 @@ static void relay_release(struct cgn_grave *g)
 	relay_forget_request(r);
 	cgn_buf_fini(&r->gather.bytes);
 	cgn_arena_fini(&r->arena);
-	usage_tail_fini(&r->tail);
 	r->tag = 0;
 	free(r);
 }
@@ -53,7 +52,7 @@ static void relay_leave_engine(struct relay *r, bool cancelled)
 	if (e == NULL)
 		return;
 	const struct engine_requests *q = &e->requests;
-	slotmgr_answer_end(&r->placement, (struct cgn_str){NULL, 0});
+	slotmgr_answer_end(&r->placement, NULL);
 	relay_unsettle(r);
 	r->engine = NULL;
 	cgn_list_drop(&r->link);
@@ -181,7 +180,7 @@ static void on_engine_body(struct http_call *c, void *user, const uint8_t *p, si
 		r->all->ops->load_changed(r->all->user);
 	}
 	if (r->placement.mgr != NULL)
-		usage_tail_add(&r->tail, p, n);
+		usagescan_feed(&r->told, (struct cgn_str){(const char *)p, n});
 	if (relay_is_prefill(r) && r->status == 200)
 		return;
 	relay_gather(r, p, n);
@@ -219,10 +218,10 @@ static void on_engine_end(struct http_call *c, void *user, const struct http_fie
 	CGN_LIVE(r, RELAY_TAG);
 	r->http = NULL;
 	if (relay_is_prefill(r) && r->status == 200) {
-		slotmgr_store(&r->placement, usage_tail_view(&r->tail), on_prompt_stored);
+		slotmgr_store(&r->placement, &r->told, on_prompt_stored);
 		return;
 	}
-	slotmgr_answer_end(&r->placement, usage_tail_view(&r->tail));
+	slotmgr_answer_end(&r->placement, &r->told);
 	relay_finish(r, CGN_FINE, NULL);
 }
 
@@ -237,7 +236,7 @@ static bool relay_waits_again(struct relay *r)
 	if (r->returns == RELAY_RETURNS || r->head_sent || !engine_doubt(r->engine))
 		return false;
 	r->returns++;
-	slotmgr_answer_end(&r->placement, (struct cgn_str){NULL, 0});
+	slotmgr_answer_end(&r->placement, NULL);
 	relay_unsettle(r);
 	grpc_budget_return(r->all->budget, r->own.n);
 	r->booked -= r->own.n;

@@ -3,7 +3,7 @@
 #pragma once
 #include "agent/relay/relay.h"
 #include "joint/node/enginecall/enginecall.h"
-#include "policy/node/engine/usage.h"
+#include "policy/node/engine/usagescan.h"
 
 #define RELAY_TAG         0xa9e17004U
 #define RELAY_BODY_PIECES HTTP_LENT_PIECES
@@ -35,7 +35,7 @@ struct relay {
 	uint32_t slot;                   /* The slot that the engine is told; SLOTS_NONE: it chooses */
 	bool computes;                   /* The engine is told to compute the whole prompt */
 	struct enginecall_gather gather; /* Data of this turn that was not sent yet */
-	struct usage_tail tail;          /* The end of the answer, for the slot manager */
+	struct usagescan told;           /* Counts of the answer, for the slot manager */
 	int status;                      /* The engine's HTTP status */
 	unsigned returns;                /* How often it waited again, for an engine that went away */
 	bool asked, retried, forgotten, head_sent, finished, failed;

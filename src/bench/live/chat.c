@@ -52,7 +52,7 @@ struct shot {
 	uint64_t tokens;
 	struct sse_scan scan;
 	bool saw_done, saw_error;
-	struct usage_tail tail; /* Usage of a trace's request. */
+	struct usagescan told; /* Usage of a trace's request. */
 	char node[132];
 };
 
@@ -123,7 +123,6 @@ static void shot_end(struct shot *s)
 	b->inflight--;
 	b->tokens += s->tokens;
 	sse_scan_fini(&s->scan);
-	usage_tail_fini(&s->tail);
 	free(s);
 	check_end(b);
 }
@@ -141,7 +140,7 @@ static void shot_body(struct http_call *c, void *user, const uint8_t *p, size_t 
 	(void)c;
 	struct shot *s = user;
 	if (s->b->traced)
-		usage_tail_add(&s->tail, p, n);
+		usagescan_feed(&s->told, (struct cgn_str){(const char *)p, n});
 	if (s->b->stream && s->status == 200)
 		sse_scan_feed(&s->scan, (struct cgn_str){(const char *)p, n});
 	/* The first byte of a plain answer counts as its first token. */
@@ -153,9 +152,7 @@ static void shot_body(struct http_call *c, void *user, const uint8_t *p, size_t 
 
 static void note_played(struct shot *s)
 {
-	struct usage u = {0};
-	(void)usage_find(usage_tail_view(&s->tail), &u);
-	playback_note(&s->b->played, cgn_str_of(s->node), &u);
+	playback_note(&s->b->played, cgn_str_of(s->node), &s->told.usage);
 }
 
 static void shot_done(struct http_call *c, void *user, const struct http_field *trailers, size_t n)

@@ -4,7 +4,7 @@
 #include "base/json/json.h"
 #include "io/wire/http/head.h"
 #include "lab/trace/trace.h"
-#include "policy/node/engine/usage.h"
+#include "policy/node/engine/usagescan.h"
 
 #define PLAYBACK_MAX_NODES 4096
 

@@ -2,7 +2,6 @@
 /* answer: a placed request while the engine computes, and what its slot holds afterwards. */
 #include "base/log/log.h"
 #include "joint/kv/slotmgr/states_priv.h"
-#include "policy/node/engine/usage.h"
 
 #define LEARN_MIN_TOKENS 32.0 /* The time of a shorter prompt says little about the engine's pace */
 
@@ -59,20 +58,18 @@ static void learn_timings(struct slot_placement *p, const struct usage_timings *
 }
 
 /* Record the tokens in the slot after a complete answer. The engine does not take the last token in. */
-static void record_answer(struct slot_placement *p, struct cgn_str tail)
+static void record_answer(struct slot_placement *p, const struct usagescan *told)
 {
-	struct usage_timings t = {0};
-	struct usage u = {0};
 	uint64_t prompt = 0, cached = 0, answer = 0;
-	if (usage_find_timings(tail, &t)) {
-		prompt = t.cache_n + t.prompt_n;
-		cached = t.cache_n;
-		answer = t.predicted_n;
-		learn_timings(p, &t);
-	} else if (usage_find(tail, &u) && u.has_prompt) {
-		prompt = u.prompt_tokens;
-		cached = u.cached_tokens;
-		answer = u.completion_tokens;
+	if (told != NULL && told->found_timings) {
+		prompt = told->timings.cache_n + told->timings.prompt_n;
+		cached = told->timings.cache_n;
+		answer = told->timings.predicted_n;
+		learn_timings(p, &told->timings);
+	} else if (told != NULL && told->found && told->usage.has_prompt) {
+		prompt = told->usage.prompt_tokens;
+		cached = told->usage.cached_tokens;
+		answer = told->usage.completion_tokens;
 	}
 	uint64_t tokens = prompt + (answer > 0 ? answer - 1 : 0);
 	slots_end(p->mgr->slots, p->slot, (uint32_t)prompt, (uint32_t)tokens, (uint32_t)cached);
@@ -80,7 +77,7 @@ static void record_answer(struct slot_placement *p, struct cgn_str tail)
 
 /* ---- the end ---- */
 
-void slotmgr_answer_end(struct slot_placement *p, struct cgn_str tail)
+void slotmgr_answer_end(struct slot_placement *p, const struct usagescan *answer)
 {
 	struct slotmgr *m = p->mgr;
 	if (m == NULL)
@@ -95,7 +92,7 @@ void slotmgr_answer_end(struct slot_placement *p, struct cgn_str tail)
 	if (frees && looks_up)
 		slots_moved(m->slots, p->slot);
 	else if (frees)
-		record_answer(p, tail);
+		record_answer(p, answer);
 	p->mgr = NULL;
 	if (frees)
 		slotmgr_slot_idle(m, p->slot);
@@ -116,7 +113,7 @@ static void on_prompt_stored(void *user, bool ok)
 	p->stored(p, ok);
 }
 
-void slotmgr_store(struct slot_placement *p, struct cgn_str tail,
+void slotmgr_store(struct slot_placement *p, const struct usagescan *answer,
 	void (*stored)(struct slot_placement *p, bool ok))
 {
 	struct slotmgr *m = p->mgr;
@@ -125,7 +122,7 @@ void slotmgr_store(struct slot_placement *p, struct cgn_str tail,
 		stored(p, false);
 		return;
 	}
-	record_answer(p, tail);
+	record_answer(p, answer);
 	struct slot_view v = slots_at(m->slots, p->slot);
 	bool is_stored = v.n > 0 && v.saved >= v.tokens && v.tokens > 0;
 	if (!is_stored)

@@ -21,6 +21,7 @@
 #include "policy/kv/holdings/holdings.h"
 #include "policy/kv/slots/body.h"
 #include "policy/kv/slots/slots.h"
+#include "policy/node/engine/usagescan.h"
 
 /* Where the beginning of a prompt came from, or why it was computed. The help of the metric
  * cgn_agent_slot_prompts_total has one entry for each. */
@@ -158,10 +159,10 @@ struct slot_placement {
 void slotmgr_place(struct slotmgr *m, struct slot_placement *p);
 /* The engine has computed the request's prompt. */
 void slotmgr_prefilled(struct slot_placement *p);
-/* The answer has ended, or will not come. |tail|: the end of a complete answer, else empty. A second call does
- * nothing. */
-void slotmgr_answer_end(struct slot_placement *p, struct cgn_str tail);
+/* The answer has ended, or will not come. |answer|: what a complete answer has told; NULL: it is not complete. A second
+ * call does nothing. */
+void slotmgr_answer_end(struct slot_placement *p, const struct usagescan *answer);
 /* Instead of slotmgr_answer_end, after a complete answer: save the slot's state into the store now. |stored| is
  * called once, possibly inline, unless slotmgr_answer_end is called first. */
-void slotmgr_store(struct slot_placement *p, struct cgn_str tail,
+void slotmgr_store(struct slot_placement *p, const struct usagescan *answer,
 	void (*stored)(struct slot_placement *p, bool ok));

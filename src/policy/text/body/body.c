@@ -189,11 +189,55 @@ CGN_RC body_read(struct cgn_str text, struct body_facts *out, struct body_fault 
 	(void)json_get(value_of(v, "metadata"), "user_id", &out->user);
 	out->tools = value_of(v, "tools").raw.p != NULL;
 	out->stream = stream.raw.p != NULL && json_bool(stream, false);
+	out->stream_odd = stream.raw.p != NULL && stream.type != JSON_BOOL && stream.type != JSON_NULL;
 	out->unstored = value_of(v, "store").raw.p != NULL && !json_bool(value_of(v, "store"), true);
 	out->several = is_above_one(value_of(v, "n")) || is_above_one(value_of(v, "best_of")) ||
 		has_several_prompts(value_of(v, "prompt")) || has_several_prompts(value_of(v, "input"));
 	out->answer_limit = answer_limit(v);
 	return body_hints_read(value_of(v, "nvext"), &out->hints, fault);
+}
+
+/* ---- options of a stream ---- */
+
+static CGN_RC type_refuse(const char *param, const char *wanted, struct body_fault *fault)
+{
+	(void)snprintf(fault->text, sizeof fault->text, "\"%s\" must be %s", param, wanted);
+	return body_refuse(fault, "invalid_type", param);
+}
+
+/* Check the members of |options| that are named |key|; |param| is the key's whole name. */
+static CGN_RC option_check(struct json_val options, const char *key, const char *param,
+	struct body_fault *fault)
+{
+	struct cgn_str raw;
+	struct json_val v;
+	size_t n = 0;
+	for (struct json_iter it = json_iter_of(options); json_next_member(&it, &raw, &v);) {
+		if (!json_key_is(raw, key))
+			continue;
+		if (v.type != JSON_BOOL && v.type != JSON_NULL)
+			return type_refuse(param, "true or false", fault);
+		if (n++ == 0)
+			continue;
+		(void)snprintf(fault->text, sizeof fault->text,
+			"the body has \"%s\" more than once: engines differ in which one counts", param);
+		return body_refuse(fault, "duplicate_key", param);
+	}
+	return CGN_OK;
+}
+
+CGN_RC body_check_options(const struct body_facts *facts, struct body_fault *fault)
+{
+	const struct json_val *options = &facts->options;
+	if (facts->stream_odd)
+		return type_refuse("stream", "true or false", fault);
+	if (!facts->stream || options->raw.p == NULL || options->type == JSON_NULL)
+		return CGN_OK;
+	if (options->type != JSON_OBJECT)
+		return type_refuse("stream_options", "an object", fault);
+	CGN_TRY(option_check(*options, "include_usage", "stream_options.include_usage", fault));
+	return option_check(*options, "continuous_usage_stats", "stream_options.continuous_usage_stats",
+		fault);
 }
 
 bool body_lacks_model(const struct body_facts *facts)

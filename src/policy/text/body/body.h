@@ -27,6 +27,7 @@ struct body_facts {
 	struct cgn_str options_key;
 	struct json_val user; /* metadata.user_id; raw.p NULL: there is none. Borrowed. */
 	bool stream;
+	bool stream_odd;       /* "stream" is neither a boolean nor null: engines differ in what that means. */
 	bool asks_usage;       /* stream_options.include_usage is true. */
 	bool unstored;         /* "store" is false: the answer is not kept to be continued. */
 	bool tools;            /* The body offers tools. */
@@ -57,6 +58,9 @@ void body_put_model(struct cgn_str text, const struct body_facts *facts, struct 
 void body_drop_salt(char *text, struct body_facts *facts);
 /* The same for "stream_options". */
 void body_drop_options(char *text, struct body_facts *facts);
+/* Check the types of "stream", and of what "stream_options" of a stream says about usage. CGN_INVALID with |*fault|, as OpenAI
+ * answers: engines differ in what other types mean. Other members are the engine's to judge. */
+CGN_RC body_check_options(const struct body_facts *facts, struct body_fault *fault);
 /* Return true for a key that only a router may set (body_read). |plain|: without escapes. */
 bool body_key_is_reserved(struct cgn_str plain);
 /* Return true if |body|, an object that json_parse accepted, makes the engine follow a grammar, by vLLM's, SGLang's and

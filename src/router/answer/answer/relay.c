@@ -4,8 +4,8 @@
 #include "router/request/isolate/isolate.h"
 
 #include "base/apierror/apierror.h"
+#include "base/coding/coding.h"
 #include "base/log/log.h"
-#include "policy/node/engine/estimate.h"
 #include "policy/node/handoff/cached.h"
 #include "policy/text/modelname/modelname.h"
 #include "policy/text/toolcall/toolcall.h"
@@ -23,6 +23,9 @@
 
 #define ENGINE_DIED "the engine died while it answered"
 #define MAX_FIELDS  (PROTO_MAX_HEADERS + GW_RELAY_FIELDS)
+/* An encoded answer is read for its counts until it has more bytes than this, and this many for each that came. */
+#define DECODED_LEAST ((uint64_t)1 << 20)
+#define DECODED_TIMES 64
 
 static bool starts_nocase(struct cgn_str name, const char *lead)
 {
@@ -69,6 +72,15 @@ static bool is_readable(const struct gw_attempt *a, bool *lines)
 	*lines = a->events || cgn_str_starts(type, "application/x-ndjson");
 	return (*lines || cgn_str_starts(type, "application/json")) &&
 		header_find(a, "content-encoding").n == 0;
+}
+
+/* Counts of an encoded answer are read behind a decoder. */
+static void decoder_begin(struct gw_req *r)
+{
+	struct gw_answer *to = &r->answer;
+	enum coding_kind kind = coding_of(CODING_IDENTITY, header_find(&r->attempt, "content-encoding"));
+	if (kind != CODING_IDENTITY)
+		to->unread = kind == CODING_OTHER || !cgn_ok(coding_open(kind, &to->decoder, NULL));
 }
 
 /* Another engine computed the prompt: the client sees how many tokens of it that engine found cached. */
@@ -199,6 +211,7 @@ void gw_relay_head(struct gw_req *r)
 	struct gw_attempt *a = &r->attempt;
 	r->answer.status = a->status;
 	r->answer.head_sent = true;
+	decoder_begin(r);
 	cached_begin(r);
 	tools_begin(r);
 	if (r->answer.ollama != NULL)
@@ -266,27 +279,45 @@ static bool event_first(struct cgn_str *lead)
 	return end != NULL;
 }
 
-/* Learn from the first event of a stream, or from the first bytes of another answer, however they are cut: the id of a
- * stored answer, and the tokens of the prompt, which Anthropic's streams state only there. */
+/* Learn the id of a stored answer from the first event of a stream, or from the first bytes of another answer, however they
+ * are cut. */
 static void lead_read(struct gw_req *r, struct cgn_str data)
 {
 	struct gw_answer *to = &r->answer;
 	bool named = r->attempt.status == 200 && cgn_str_starts(r->client.target, "/v1/responses");
-	if (to->led || !(to->event_stream || named))
+	if (to->led || !named)
 		return;
 	to->lead.limit = ANSWERHOME_WITHIN;
 	size_t room = to->lead.limit - to->lead.n;
 	cgn_buf_add(&to->lead, data.p, data.n < room ? data.n : room);
 	struct cgn_str lead = cgn_buf_view(&to->lead);
 	to->led = to->lead.bad || lead.n == to->lead.limit || (to->event_stream && event_first(&lead));
-	if (to->event_stream && to->led) {
-		(void)usage_find(lead, &to->usage);
-		to->lead_is_silent = lead.n < to->lead.limit && !estimate_has_text(lead);
-	}
-	if (named && (to->led || !to->event_stream) && id_learn(r, lead))
+	if ((to->led || !to->event_stream) && id_learn(r, lead))
 		to->led = true;
 	if (to->led)
 		cgn_buf_fini(&to->lead);
+}
+
+static void decoder_stop(struct gw_answer *to)
+{
+	coding_close(&to->decoder);
+	to->unread = true;
+}
+
+/* Read the counts and the text of an answer from what passes. */
+static void told_read(struct gw_answer *to, struct cgn_str data)
+{
+	char room[4096];
+	size_t n = sizeof room;
+	if (to->decoder == NULL && !to->unread)
+		usagescan_feed(&to->told, data);
+	while (to->decoder != NULL && n == sizeof room) {
+		cgn_rc rc = coding_read(to->decoder, &data, room, sizeof room, &n, NULL);
+		to->decoded += n;
+		usagescan_feed(&to->told, (struct cgn_str){room, n});
+		if (!cgn_ok(rc) || to->decoded > DECODED_LEAST + DECODED_TIMES * to->bytes_out)
+			decoder_stop(to);
+	}
 }
 
 /* Does nothing when |data| is empty: filters may hold back all that came. */
@@ -307,8 +338,10 @@ static void bytes_send(struct gw_req *r, struct cgn_str data)
 	else
 		gw_events_send(r, data);
 	to->bytes_out += data.n;
-	if (r->client.route->kind != GW_STORED) /* The answer was counted when it was made. */
+	if (r->client.route->kind != GW_STORED) { /* The answer was counted when it was made. */
 		usage_tail_add(&to->tail, data.p, data.n);
+		told_read(to, data);
+	}
 	gw_used_relayed(r, data);
 	if (!to->paused && gw_call_is_open(&r->attempt.call) && http_exchange_over_mark(r->client.x)) {
 		to->paused = to->was_paused = true;

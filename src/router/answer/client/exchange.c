@@ -45,6 +45,7 @@ static void req_bury(struct gw_req *r)
 	gw_body_decode_drop(r);
 	gw_body_drop(r);
 	usage_tail_fini(&r->answer.tail);
+	coding_close(&r->answer.decoder);
 	cgn_buf_fini(&r->answer.held);
 	cgn_buf_fini(&r->answer.part);
 	cgn_buf_fini(&r->answer.lead);

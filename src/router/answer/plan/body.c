@@ -448,6 +448,10 @@ static void facts_then(struct gw_req *r)
 	}
 	if (!model_read(r, &row) || !isolation_check(r))
 		return;
+	if (!gw_streamusage_check(r, &r->prompt.fault)) {
+		(void)body_refuse(r, &r->prompt.fault);
+		return;
+	}
 	if (!gw_streamusage_plan(r)) {
 		(void)gw_plan_fail(r, &no_memory, "out of memory");
 		return;

@@ -261,7 +261,7 @@ static void usage_take(struct gw_req *r)
 {
 	struct gw_handoff *h = r->plan.handoff;
 	struct cgn_str text = cgn_buf_view(&h->answer);
-	h->counted = !h->answer.bad && usage_find(text, &h->usage) && h->usage.has_cached;
+	h->counted = !h->answer.bad && usagescan_usage(text, &h->usage) && h->usage.has_cached;
 	if (r->answer.cached != NULL) {
 		r->answer.cached->cached = h->usage.cached_tokens;
 		r->answer.cached->known = h->counted;

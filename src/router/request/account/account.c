@@ -141,10 +141,12 @@ static void client_settle(struct gw_req *r)
 static void usage_take(struct gw_req *r)
 {
 	struct usage *u = &r->answer.usage;
-	struct cgn_str tail = usage_tail_view(&r->answer.tail);
+	const struct usagescan *told = &r->answer.told;
 	bool own = r->client.route->kind == GW_NATIVE || r->answer.event_stream;
-	if (!usage_find(tail, u) && own)
-		(void)usage_find_own(tail, u);
+	if (told->found)
+		*u = told->usage;
+	else if (told->found_own && own)
+		*u = told->own;
 	if (gw_used_bound(r, u, r->answer.bytes_out))
 		gw_used_untrue(r);
 }

@@ -18,7 +18,6 @@ struct gw_series {
 	double joules;            /* Moving average of the joules of a request */
 	double answer_tokens;     /* Moving average of the tokens of an answer */
 	struct estimate estimate; /* Figures for answers that no engine counts */
-	uint32_t taught;          /* Answers that were offered to |estimate| */
 };
 
 /* Return the series of |model|; w->other, with the label "other", once there are too many. */

@@ -14,8 +14,6 @@
 #define ANSWER_TOKENS    256 /* Tokens of an answer of a model that has not answered yet */
 #define SEEN_LEAST       8   /* Tokens that tell the pace of a stream */
 #define WHOLE_LEAST      64  /* Tokens of a document that tell the pace of a node */
-#define TAUGHT_ENOUGH    32 /* Answers of a model that all teach its estimate; then one of TAUGHT_EVERY does */
-#define TAUGHT_EVERY     8
 
 bool gw_used_has_tokens(const struct gw_req *r)
 {
@@ -109,11 +107,11 @@ static bool has_answer(const struct gw_req *r)
 	return r->answer.event_stream || (api != PROMPT_NONE && api != PROMPT_EMBEDDINGS);
 }
 
-static void seen_read(const struct gw_req *r, struct estimate_seen *out)
+/* Return the text that came. Of an answer that cannot be decoded, all bytes count. */
+static struct estimate_seen answer_seen(const struct gw_req *r)
 {
 	const struct gw_answer *to = &r->answer;
-	estimate_read(usage_tail_view(&to->tail), to->bytes_out, to->event_stream ? to->events : 0,
-		to->lead_is_silent, out);
+	return to->unread ? (struct estimate_seen){0, to->bytes_out} : usagescan_seen(&to->told);
 }
 
 /* Return how long a token of the answer takes: as those before it did, or those of other answers of the node or peer. */
@@ -164,12 +162,10 @@ static uint64_t unseen_tokens(const struct gw_req *r, const struct gw_series *s,
 static uint64_t tokens_guess(const struct gw_req *r)
 {
 	const struct gw_series *s = series_of(r->w, r->prompt.model);
-	struct estimate_seen seen = {0, 0};
+	const struct estimate_seen seen = answer_seen(r);
 	uint64_t asked = tokens_asked(r);
 	if (!has_answer(r))
 		return 0;
-	if (r->answer.bytes_out > 0)
-		seen_read(r, &seen);
 	uint64_t n = estimate_tokens(&s->estimate, &seen);
 	n += unseen_tokens(r, s, n);
 	return asked > 0 && asked < n ? asked : n;
@@ -188,18 +184,14 @@ static void pace_learn(const struct gw_req *r, uint64_t tokens)
 		node_stats_paced(stats_of(r), (double)whole_time(r, to->first_byte) / 1e6, tokens);
 }
 
-/* Only some answers teach, once enough did: the tail is parsed for it. */
 void gw_used_learn(const struct gw_req *r, struct gw_series *s)
 {
 	const struct usage *u = &r->answer.usage;
-	struct estimate_seen seen;
 	if (!u->has_completion || u->completion_tokens == 0 || r->answer.status != 200 || !has_answer(r) ||
 		r->client.why.code != CGN_FINE || r->answer.outcome != NULL)
 		return;
 	pace_learn(r, u->completion_tokens);
-	if (s->taught++ >= TAUGHT_ENOUGH && s->taught % TAUGHT_EVERY != 0)
-		return;
-	seen_read(r, &seen);
+	const struct estimate_seen seen = answer_seen(r);
 	estimate_learn(&s->estimate, &seen, u->completion_tokens);
 }
 

@@ -71,7 +71,7 @@ void gw_cascade_reject(struct gw_req *r)
 	struct gw_cascade *c = r->plan.cascade;
 	struct usage u = {0};
 	judged_keep(c);
-	(void)usage_find(cgn_buf_view(&c->held), &u);
+	(void)usagescan_usage(cgn_buf_view(&c->held), &u);
 	if (gw_used_bound(r, &u, c->held.n))
 		gw_used_untrue(r);
 	uint64_t input = u.has_prompt ? u.prompt_tokens : r->plan.prompt_tokens;

@@ -2,9 +2,10 @@
 /* answer: the answer as far as the client has it. The folder answer/ owns it. */
 #pragma once
 #include "base/core/buf.h"
-#include "policy/node/engine/usage.h"
+#include "policy/node/engine/usagescan.h"
 
 struct gw_resume;         /* answer/resume.c */
+struct coding;            /* base/coding */
 struct cached_filter;     /* policy/node/handoff */
 struct modelname;         /* policy/text/modelname */
 struct ollama_answer;     /* policy/answer/ollama */
@@ -52,10 +53,13 @@ struct gw_answer {
 	uint8_t mark_begun;  /* state of sse_marks */
 	struct cgn_buf lead; /* first bytes of the answer, until |led|; at most ANSWERHOME_WITHIN */
 	bool led;            /* the beginning was read */
-	bool lead_is_silent; /* the first event of the stream has no text */
 	cgn_nsec first_byte, last_byte;
 	struct usage usage;
-	struct usage_tail tail; /* last bytes relayed, where usage is found */
+	struct usagescan told;  /* counts and text of the bytes relayed */
+	struct coding *decoder; /* of an encoded body; NULL: the body is plain, or |unread| */
+	uint64_t decoded;       /* bytes that |decoder| made */
+	bool unread;            /* the body has a coding that is not known, or is damaged */
+	struct usage_tail tail; /* last bytes relayed */
 	/* id of a response of /v1/responses, in the request's arena; empty: the answer has none */
 	struct cgn_str response_id;
 	const char *outcome;      /* outcome for the log; NULL: as the status says */

@@ -7,11 +7,21 @@
 
 #define MEMBER ",\"stream_options\":"
 
-static bool is_asked_for(const struct gw_req *r)
+/* Is the request of an API whose streams have usage only if it is asked for? */
+static bool is_openais(const struct gw_req *r)
 {
 	enum prompt_api api = prompt_api_of(r->client.target);
-	return r->prompt.facts.stream && !r->prompt.facts.asks_usage && r->answer.ollama == NULL &&
-		r->selecting == NULL && (api == PROMPT_CHAT || api == PROMPT_COMPLETIONS);
+	return r->answer.ollama == NULL && (api == PROMPT_CHAT || api == PROMPT_COMPLETIONS);
+}
+
+bool gw_streamusage_check(const struct gw_req *r, struct body_fault *fault)
+{
+	return !is_openais(r) || cgn_ok(body_check_options(&r->prompt.facts, fault));
+}
+
+static bool is_asked_for(const struct gw_req *r)
+{
+	return is_openais(r) && r->prompt.facts.stream && !r->prompt.facts.asks_usage && r->selecting == NULL;
 }
 
 bool gw_streamusage_plan(struct gw_req *r)
@@ -90,16 +100,8 @@ void gw_streamusage_answered(struct gw_req *r)
 		F_STR("then", "its streams are asked for without usage; their tokens are estimated"));
 }
 
-/* Return true if |events| end as a chunk with a part of the answer does: most do, and are not looked into. */
-static bool ends_with_choice(struct cgn_str events)
-{
-	while (events.n > 0 && (events.p[events.n - 1] == '\n' || events.p[events.n - 1] == '\r'))
-		events.n--;
-	return events.n >= 3 && memcmp(events.p + events.n - 3, "}]}", 3) == 0;
-}
-
 struct cgn_str gw_streamusage_shown(const struct gw_req *r, struct cgn_str events, struct cgn_buf *out)
 {
-	bool changed = r->answer.usage_hidden && !ends_with_choice(events) && usage_chunk_drop(events, out);
+	bool changed = r->answer.usage_hidden && usage_events_shown(events, out);
 	return changed ? cgn_buf_view(out) : events;
 }

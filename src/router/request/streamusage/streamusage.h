@@ -6,6 +6,8 @@
 #include "policy/node/engine/engine.h"
 #include "router/request/request/request.h"
 
+/* Return false, with |*fault|, if it is not certain whether the client asks for a stream and its usage. */
+bool gw_streamusage_check(const struct gw_req *r, struct body_fault *fault);
 /* Decide whether the engine of the request is asked, and take the client's own "stream_options" out of the body then.
  * Call for each body that was read. False: out of memory. */
 bool gw_streamusage_plan(struct gw_req *r);

@@ -240,12 +240,11 @@ void picker_tell_begun(struct picker_stream *s)
 void picker_tell_end(struct picker_stream *s)
 {
 	char what[64];
-	struct usage u = {0};
 	if (s->id[0] == '\0')
 		return;
-	(void)usage_find(usage_tail_view(&s->tail), &u);
+	const struct usage *u = &s->told.usage;
 	(void)snprintf(what, sizeof what, "?outcome=%s&completion_tokens=%llu", s->failed ? "failed" : "done",
-		(unsigned long long)(u.has_completion ? u.completion_tokens : 0));
+		(unsigned long long)(u->has_completion ? u->completion_tokens : 0));
 	report_send(s, "DELETE", what);
 	s->id[0] = '\0';
 }

@@ -6,7 +6,7 @@
 #include "base/core/list.h"
 #include "io/wire/grpc/grpc.h"
 #include "policy/answer/extproc/extproc.h"
-#include "policy/node/engine/usage.h"
+#include "policy/node/engine/usagescan.h"
 #include "policy/route/selection/selection.h"
 #include "router/metrics.h"
 #include "router/shared/picker/picker.h"
@@ -64,7 +64,7 @@ struct picker_stream {
 	char first[64]; /* The endpoint that was picked first. */
 	/* ---- the engine's answer ---- */
 	bool failed;
-	struct usage_tail tail;
+	struct usagescan told; /* Counts of the answer */
 };
 
 /* ---- stream.c ---- */

@@ -331,8 +331,7 @@ static void answer_head(struct picker_stream *s, const struct extproc_message *m
 static void answer_body(struct picker_stream *s, const struct extproc_message *m)
 {
 	picker_tell_begun(s);
-	if (m->body.n > 0) /* The last piece may be empty. */
-		usage_tail_add(&s->tail, m->body.p, m->body.n);
+	usagescan_feed(&s->told, m->body);
 	if (s->answer_mode == EXTPROC_DUPLEX)
 		pieces_send(s, m->kind, m->body, m->last);
 	else {
@@ -416,7 +415,6 @@ static void on_close(struct grpc_call *c, void *user, const struct cgn_err *why)
 	cgn_list_drop(&s->link);
 	cgn_buf_fini(&s->subset);
 	cgn_buf_fini(&s->reply);
-	usage_tail_fini(&s->tail);
 	cgn_arena_fini(&s->arena);
 	s->tag = 0;
 	free(s);

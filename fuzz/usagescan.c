@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fuzz usagescan: what is read of an answer does not depend on how it is cut, and agrees with a parser where the answer is a
- * document. The first byte chooses the cuts. */
+/* fuzz usagescan: the counts and the text of an answer are the same for any cuts, and agree with a parser's where the answer is
+ * a document; clients are shown no usage. The first byte chooses the cuts. */
 #include <stdlib.h>
 
 #include "base/core/err.h"
@@ -46,7 +46,7 @@ static void check_document(struct cgn_str text, const struct usagescan *s)
 		CGN_MUST(s->found && s->usage.has_completion && s->usage.completion_tokens == tokens);
 }
 
-/* What is shown of events without their usage has no more bytes, and nothing more to leave out. */
+/* Events without their usage have fewer bytes, and nothing more to leave out. */
 static void check_shown(struct cgn_str text)
 {
 	struct cgn_buf once = {0}, twice = {0};

@@ -199,20 +199,21 @@ static void options_that_engines_could_read_otherwise_are_refused(void **state)
 		{"{\"stream\":true,\"stream_options\":{}}", NULL, false},
 		{"{\"stream\":true,\"stream_options\":{\"include_usage\":null,\"other\":[1]}}", NULL, false},
 		{"{\"stream\":true,\"stream_options\":{\"include\\u005fusage\":true}}", NULL, true},
-		{"{\"stream\":true,\"stream\\u005foptions\":{\"include_usage\":true,\"continuous_usage_stats\":false}}", NULL,
-			true},
+		{"{\"stream\":true,\"stream\\u005foptions\":{\"include_usage\":true,\"continuous_usage_stats\":false}}",
+			NULL, true},
 		{"{\"stream\":true,\"stream_options\":\"x\"}", "stream_options", false},
 		{"{\"stream\":true,\"stream_options\":[]}", "stream_options", false},
-		{"{\"stream\":true,\"stream_options\":{\"include_usage\":1}}", "stream_options.include_usage", false},
-		{"{\"stream\":true,\"stream_options\":{\"include_usage\":\"true\"}}", "stream_options.include_usage",
+		{"{\"stream\":true,\"stream_options\":{\"include_usage\":1}}", "stream_options.include_usage",
 			false},
+		{"{\"stream\":true,\"stream_options\":{\"include_usage\":\"true\"}}",
+			"stream_options.include_usage", false},
 		{"{\"stream\":true,\"stream_options\":{\"include_usage\":false,\"include_us\\u0061ge\":true}}",
 			"stream_options.include_usage", true},
 		{"{\"stream\":true,\"stream_options\":{\"continuous_usage_stats\":{}}}",
 			"stream_options.continuous_usage_stats", false},
 		{"{\"stream\":1}", "stream", false},
 		{"{\"stream\":\"true\"}", "stream", false},
-		/* Of an answer that comes as a whole, the engine judges. */
+		/* The engine judges the options of an answer that comes as a whole. */
 		{"{\"stream\":false,\"stream_options\":7}", NULL, false},
 	};
 	for (size_t i = 0; i < CGN_COUNT(rows); i++) {

@@ -90,7 +90,9 @@ static void the_usage_is_not_shown(void **state)
 		{"data: {\"choices\":null," U "}\n\n", ""},
 		{"data: {\"choices\":[],\"\\u0075sage\":{\"prompt_tokens\":1}}\n\n", ""},
 		{"id: 1\ndata: {\"choices\":[],\ndata: " U "}\n\n", ""},
-		{"\xef\xbb\xbf" "data: {\"choices\":[]," U "}\n\n", ""},
+		{"\xef\xbb\xbf"
+		 "data: {\"choices\":[]," U "}\n\n",
+			""},
 		{"data: {\"choices\":[],\"usage\":[1]}\n\n", ""},
 		/* A part of the answer stays, byte for byte. */
 		{"data: {" CHOICE "," U "}\n\n", "data: {" CHOICE "}\n\n"},

@@ -94,23 +94,26 @@ static void dialects_are_read(void **state)
 			0},
 		/* Names with escapes, names twice, other members behind */
 		{"{\"\\u0075sage\":{\"prompt\\u005Ftokens\":3,\"completion_tokens\":2}}", true, 3, 2, 0},
-		{"{\"usage\":{\"prompt_tokens\":3,\"prompt_tokens\":4,\"completion_tokens\":2}}", true, 4, 2, 0},
-		{"{\"usage\":{\"prompt_tokens\":3},\"usage\":{\"prompt_tokens\":5}}", true, 5, 0, 0},
-		{"{\"usage\":{\"prompt_tokens\":3,\"prompt_tokens\":\"x\",\"completion_tokens\":2}}", true, 0, 2,
+		{"{\"usage\":{\"prompt_tokens\":3,\"prompt_tokens\":4,\"completion_tokens\":2}}", true, 4, 2,
 			0},
+		{"{\"usage\":{\"prompt_tokens\":3},\"usage\":{\"prompt_tokens\":5}}", true, 5, 0, 0},
+		{"{\"usage\":{\"prompt_tokens\":3,\"prompt_tokens\":\"x\",\"completion_tokens\":2}}", true, 0,
+			2, 0},
 		{"{\"usage\":{\"completion_tokens\":2,\"more\":{\"completion_tokens\":7,\"a\":[{\"prompt_tokens\":9}]},"
 		 "\"prompt_tokens\":3},\"prompt_logprobs\":[null,{\"1\":{\"usage\":{\"prompt_tokens\":9}}}]}",
 			true, 3, 2, 0},
-		{"\xef\xbb\xbf {\"usage\":{\"prompt_tokens\":1.0,\"completion_tokens\":1e2}}", true, 1, 100, 0},
+		{"\xef\xbb\xbf {\"usage\":{\"prompt_tokens\":1.0,\"completion_tokens\":1e2}}", true, 1, 100,
+			0},
 		{"data: {\"choices\":[],\r\ndata: \"usage\":{\"prompt_tokens\":1\r\ndata:,\"completion_tokens\":2}}\r\n\r\n",
 			true, 1, 2, 0},
 		{"event: x\rid: 1\rdata:{\"usage\":{\"prompt_tokens\":1}}\r\r", true, 1, 0, 0},
-		{"data: {\"x_groq\":{\"id\":\"r\",\"usage\":{\"prompt_tokens\":6,\"completion_tokens\":2}}}\n\n", true,
-			6, 2, 0},
-		{": data: {\"usage\":{\"prompt_tokens\":1}}\n\nid: {\"usage\":{\"prompt_tokens\":1}}\n\n", false, 0, 0,
-			0},
-		/* What a model writes is not a count. */
-		{"{\"content\":[{\"type\":\"tool_use\",\"input\":{\"usage\":{\"prompt_tokens\":1}}}]}", false, 0, 0, 0},
+		{"data: {\"x_groq\":{\"id\":\"r\",\"usage\":{\"prompt_tokens\":6,\"completion_tokens\":2}}}\n\n",
+			true, 6, 2, 0},
+		{": data: {\"usage\":{\"prompt_tokens\":1}}\n\nid: {\"usage\":{\"prompt_tokens\":1}}\n\n",
+			false, 0, 0, 0},
+		/* Counts that a model writes are text. */
+		{"{\"content\":[{\"type\":\"tool_use\",\"input\":{\"usage\":{\"prompt_tokens\":1}}}]}", false,
+			0, 0, 0},
 		{"{\"choices\":[{\"message\":{\"usage\":{\"prompt_tokens\":1}}}]}", false, 0, 0, 0},
 		{"{\"usage\":{}}", false, 0, 0, 0},
 		{"{\"usage\":[1]}", false, 0, 0, 0},
@@ -166,7 +169,8 @@ static void timings_of_llama_server(void **state)
 static void engines_own_routes_tell_their_usage(void **state)
 {
 	(void)state;
-	const char *one = "{\"text\":\"a\",\"meta_info\":{\"prompt_tokens\":7,\"completion_tokens\":3,\"cached_tokens\":2}}";
+	const char *one =
+		"{\"text\":\"a\",\"meta_info\":{\"prompt_tokens\":7,\"completion_tokens\":3,\"cached_tokens\":2}}";
 	const char *two = "[{\"text\":\"a\",\"meta_info\":{\"prompt_tokens\":7,\"completion_tokens\":3}},"
 			  "{\"text\":\"bc\",\"meta_info\":{\"prompt_tokens\":8,\"completion_tokens\":4}}]";
 	struct usagescan s = scan_whole(one);
@@ -206,10 +210,12 @@ static void no_answer_is_too_long(void **state)
 {
 	(void)state;
 	struct usagescan s = {0};
-	usagescan_feed(&s, CGN_STR("{\"choices\":[{\"message\":{\"content\":\"four\"}}],\"usage\":{\"prompt_tokens\":3,"
-			      "\"completion_tokens\":2},\"prompt_logprobs\":["));
+	usagescan_feed(&s,
+		CGN_STR("{\"choices\":[{\"message\":{\"content\":\"four\"}}],\"usage\":{\"prompt_tokens\":3,"
+			"\"completion_tokens\":2},\"prompt_logprobs\":["));
 	for (unsigned i = 0; i < 20000; i++)
-		usagescan_feed(&s, CGN_STR("{\"17\":{\"logprob\":-0.5,\"rank\":1,\"decoded_token\":\" text\"}},"));
+		usagescan_feed(&s,
+			CGN_STR("{\"17\":{\"logprob\":-0.5,\"rank\":1,\"decoded_token\":\" text\"}},"));
 	usagescan_feed(&s, CGN_STR("null]}"));
 	assert_true(s.found && s.usage.completion_tokens == 2);
 	assert_int_equal(usagescan_seen(&s).bytes, 4);
@@ -286,7 +292,8 @@ static void documents_have_their_text(void **state)
 			10},
 		{"{\"output\":[{\"type\":\"function_call\",\"call_id\":\"c\",\"name\":\"f\",\"arguments\":\"{}\"}],\"instructions\":\"xx\"}",
 			3},
-		{"{\"content\":\"abc\",\"prompt\":\"not the answer\",\"generation_settings\":{\"text\":\"x\"}}", 3},
+		{"{\"content\":\"abc\",\"prompt\":\"not the answer\",\"generation_settings\":{\"text\":\"x\"}}",
+			3},
 		{"{\"text\":[\"ab\",\"c\"],\"tokens\":[\"a\"]}", 3},
 		{"{\"error\":{\"message\":\"x\",\"content\":\"y\"}}", 0},
 		{"no JSON", 0},
@@ -308,7 +315,8 @@ static void streams_count_their_events(void **state)
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf b = {0};
 	cgn_buf_putz(&b, head);
 	for (unsigned i = 0; i < 40; i++)
-		cgn_buf_putz(&b, "data: {\"choices\":[{\"delta\":{\"content\":\" word\"}}]}\n\n: comment\n\n");
+		cgn_buf_putz(&b,
+			"data: {\"choices\":[{\"delta\":{\"content\":\" word\"}}]}\n\n: comment\n\n");
 	cgn_buf_putz(&b, "data: {\"choices\":[],\"usage\":{\"completion_tokens\":1}}\n\ndata: [DONE]\n\n");
 	struct usagescan s = scan_whole(cgn_buf_z(&b));
 	struct estimate_seen seen = usagescan_seen(&s);

@@ -50,8 +50,8 @@ static const char *const timings_keys[FIELDS] = {
 
 static const char *const *keys_of(const struct usagescan *s)
 {
-	static const char *const *const all[] = {
-		[COUNTS_USAGE] = usage_keys, [COUNTS_META] = meta_keys, [COUNTS_TIMINGS] = timings_keys};
+	static const char *const *const all[] =
+		{[COUNTS_USAGE] = usage_keys, [COUNTS_META] = meta_keys, [COUNTS_TIMINGS] = timings_keys};
 	return s->in_detail ? detail_keys : all[s->kind];
 }
 
@@ -71,7 +71,7 @@ void usagescan_counts_key(struct usagescan *s, struct cgn_str key)
 	for (uint8_t i = 0; i < FIELDS; i++)
 		if (keys[i] != NULL && cgn_str_is(key, keys[i]))
 			s->field = i;
-	s->states[s->field] = STATE_ABSENT; /* Of two members with one name, the last one counts. */
+	s->states[s->field] = STATE_ABSENT; /* The last one of two members with one name counts. */
 }
 
 bool usagescan_counts_nest(const struct usagescan *s)

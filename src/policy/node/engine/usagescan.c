@@ -207,8 +207,8 @@ static void part_open(struct usagescan *s, char c)
 {
 	uint32_t inner = s->depth + 1;
 	bool top = at_top(s), object = c == '{';
-	static const uint16_t words[] = {
-		[COUNTS_USAGE] = WORD_USAGE, [COUNTS_META] = WORD_META, [COUNTS_TIMINGS] = WORD_TIMINGS};
+	static const uint16_t words[] =
+		{[COUNTS_USAGE] = WORD_USAGE, [COUNTS_META] = WORD_META, [COUNTS_TIMINGS] = WORD_TIMINGS};
 	for (size_t i = 0; i < CGN_COUNT(words) && object; i++) {
 		if ((s->word & words[i]) == 0 || !(top || (i == COUNTS_USAGE && s->depth == s->nest)))
 			continue;
@@ -228,8 +228,8 @@ static void doc_open(struct usagescan *s, char c)
 {
 	uint32_t inner = s->depth + 1;
 	if (s->counts > 0)
-		s->in_detail = s->in_detail ||
-			(c == '{' && s->depth == s->counts && usagescan_counts_nest(s));
+		s->in_detail =
+			s->in_detail || (c == '{' && s->depth == s->counts && usagescan_counts_nest(s));
 	else if (in_text(s) && (s->word & WORD_SKIP) != 0)
 		s->skip = inner;
 	else if (in_text(s) && (s->word & WORD_RAW) != 0)
@@ -454,7 +454,7 @@ static size_t line_feed(struct usagescan *s, struct cgn_str d)
 	return n;
 }
 
-/* Skip what may stand before an answer: white space, and a byte order mark. */
+/* Skip white space and a byte order mark at the beginning of an answer. */
 static struct cgn_str shape_find(struct usagescan *s, struct cgn_str d)
 {
 	while (d.n > 0 && memchr(" \t\r\n\xef\xbb\xbf", d.p[0], 7) != NULL)

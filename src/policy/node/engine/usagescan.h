@@ -24,7 +24,7 @@ struct usagescan {
 	struct usage_timings timings;
 	bool found, found_own, found_timings;
 	/* Private members follow. */
-	struct estimate_seen seen; /* of the events and documents that are over */
+	struct estimate_seen seen; /* sums of the events and documents that are over */
 	uint8_t shape, line, matched, at;
 	bool after_cr;
 	/* The place in the document: open brackets, and one bit for each of the first 64 that is an object's. */
@@ -35,7 +35,7 @@ struct usagescan {
 	bool wants_key, in_detail, in_delta, is_text;
 	uint16_t word; /* bits of the last member's name */
 	uint8_t field; /* count that the last member has */
-	uint8_t kind;  /* of |counts| */
+	uint8_t kind;  /* the kind of |counts| */
 	uint8_t key_n, hex_n, number_n;
 	uint32_t hex;
 	char key[USAGESCAN_KEY], number[USAGESCAN_NUMBER];

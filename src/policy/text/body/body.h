@@ -27,11 +27,11 @@ struct body_facts {
 	struct cgn_str options_key;
 	struct json_val user; /* metadata.user_id; raw.p NULL: there is none. Borrowed. */
 	bool stream;
-	bool stream_odd;       /* "stream" is neither a boolean nor null: engines differ in what that means. */
-	bool asks_usage;       /* stream_options.include_usage is true. */
-	bool unstored;         /* "store" is false: the answer is not kept to be continued. */
-	bool tools;            /* The body offers tools. */
-	bool several;          /* Several answers ("n", "best_of"), or several prompts. */
+	bool stream_odd; /* "stream" is neither a boolean nor null: engines differ in what that means. */
+	bool asks_usage; /* stream_options.include_usage is true. */
+	bool unstored;   /* "store" is false: the answer is not kept to be continued. */
+	bool tools;      /* The body offers tools. */
+	bool several;    /* Several answers ("n", "best_of"), or several prompts. */
 	uint32_t answer_limit; /* Tokens that the answer may have; 0: the body names no limit. */
 	struct body_hints hints;
 };

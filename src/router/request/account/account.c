@@ -154,10 +154,13 @@ static void usage_take(struct gw_req *r)
 void gw_account_usage(struct gw_req *r)
 {
 	const struct usage *u = &r->answer.usage;
+	if (r->answer.tail.n > 0) {
+		client_settle(r);
+		usage_take(r);
+	}
+	gw_used_settle(r);
 	if (r->answer.tail.n == 0)
 		return;
-	client_settle(r);
-	usage_take(r);
 	/* Learn from answers of one leg only, and not from one that was to be resumed and never began. */
 	if (u->has_prompt && r->attempt.predicted != NULL && r->answer.status == 200 &&
 		r->plan.legs.resumes == 0 && !r->attempt.ticket.prefilling)
@@ -227,6 +230,7 @@ static void access_log(const struct gw_req *r, int status, const char *outcome,
 	const struct plan *legs = &r->plan.legs;
 	const struct plan_leg *last = plan_last(legs), *prefill = plan_prefilled(legs);
 	const struct gw_cascade *c = r->plan.cascade;
+	const struct gw_used *used = &r->answer.used;
 	const struct log_field fields[] = {F_STRN("id", r->client.id), F_STRN("method", r->client.method),
 		F_STRN("path", path), F_STRN("model", r->prompt.model),
 		F_STR("node", r->attempt.call.node_id), F_BOOL("direct", r->attempt.by_engine),
@@ -242,9 +246,8 @@ static void access_log(const struct gw_req *r, int status, const char *outcome,
 		F_U64("wasted_tokens", gw_used_wasted(r)), F_STR("disagg", r->plan.disagg),
 		F_STR("prefill_node", prefill != NULL ? prefill->node : r->plan.beside_node),
 		F_DUR("prefill", prefill != NULL ? prefill->took : r->plan.beside_took),
-		F_U64("prompt_tokens", r->answer.usage.prompt_tokens),
-		F_U64("completion_tokens", r->answer.usage.completion_tokens),
-		F_U64("cached_tokens", r->answer.usage.cached_tokens),
+		F_U64("prompt_tokens", used->input), F_U64("completion_tokens", used->output),
+		F_U64("cached_tokens", used->cached), F_BOOL("estimated", used->estimated),
 		F_U64("cached_predicted", r->plan.prediction.cached),
 		F_F64("joules", joules->prefill_j + joules->decode_j),
 		F_BOOL("stream", r->answer.event_stream), F_STR("tokens", r->prompt.unit),

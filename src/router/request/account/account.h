@@ -13,16 +13,12 @@ void gw_tenant_count(struct gw_req *r);
 /* Count the joules of a request that has ended. */
 struct chooser_energy;
 void gw_joules_count(struct gw_req *r, const struct chooser_energy *e);
-/* used.c: what a request has used, as far as it will ever be known. */
-struct gw_used {
-	uint64_t requests; /* 1 if it counts: an engine answered it, or the client left while one worked */
-	uint64_t input, cached, output; /* tokens; |cached| of |input| */
-	uint64_t money, joules;         /* as policy/who/budget counts them */
-	bool estimated;                 /* the engine did not report the tokens */
-};
 /* Does the request make tokens at all? */
 bool gw_used_has_tokens(const struct gw_req *r);
+/* used.c: return what the request has used, as far as it will ever be known. From gw_account_usage on that does not change. */
 struct gw_used gw_used_of(const struct gw_req *r);
+/* The request has ended: keep what it used, so that all who count it have the same. */
+void gw_used_settle(struct gw_req *r);
 /* Drop the figures of |io|, read from |bytes| bytes of an answer, that the request cannot have: more tokens of the answer
  * than were asked for, or than its bytes and its time can hold; more of the prompt than its body holds. All of them go
  * while the engine is not believed. Returns true if there was one. */
@@ -36,7 +32,7 @@ void gw_used_untrue(const struct gw_req *r);
 /* Learn the tokens of events and bytes from an answer that the engine has counted. */
 struct gw_series;
 void gw_used_learn(const struct gw_req *r, struct gw_series *s);
-/* The same with what a cascade computed for answers that were not shown. */
+/* As gw_used_of, with the tokens that a cascade computed for answers that were not shown. */
 struct gw_used gw_used_all(const struct gw_req *r);
 /* Return the tokens that a cascade computed for answers that were not shown. */
 uint64_t gw_used_wasted(const struct gw_req *r);

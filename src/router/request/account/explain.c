@@ -222,6 +222,7 @@ static void quoted_fill(const struct gw_req *r, struct explain_quoted out[QUOTE_
 void gw_explain_end(struct gw_req *r, int status, const char *outcome, cgn_nsec now)
 {
 	const struct usage *u = &r->answer.usage;
+	const struct gw_used *used = &r->answer.used;
 	if (r->w->explain == NULL || r->prompt.model.n == 0 || r->client.quotes)
 		return;
 	struct explain_end e = {
@@ -236,13 +237,13 @@ void gw_explain_end(struct gw_req *r, int status, const char *outcome, cgn_nsec 
 		.status = (uint32_t)status,
 		.tries = plan_attempts(&r->plan.legs),
 		.has_cached = u->has_cached,
-		.has_prompt = u->has_prompt,
+		.has_prompt = u->has_prompt || used->input > 0,
 		.direct = r->attempt.by_engine,
 		.stream = r->answer.event_stream,
 		.cached_predicted = u32_saturate(r->plan.prediction.cached),
 		.cached = u32_saturate(u->cached_tokens),
-		.prompt_tokens = u32_saturate(u->prompt_tokens),
-		.answer_tokens = u32_saturate(u->completion_tokens),
+		.prompt_tokens = u32_saturate(used->input),
+		.answer_tokens = u32_saturate(used->output),
 		.total_us = us_between(r->client.started, now),
 	};
 	if (r->attempt.head_seen && r->answer.first_byte > 0) {

@@ -227,7 +227,7 @@ static void tokens_fill(const struct gw_req *r, struct gw_used *out)
 		out->output = guess;
 }
 
-struct gw_used gw_used_of(const struct gw_req *r)
+static struct gw_used used_now(const struct gw_req *r)
 {
 	struct gw_used used = {0};
 	const struct chooser_energy e = gw_attempt_joules(&r->attempt);
@@ -242,4 +242,15 @@ struct gw_used gw_used_of(const struct gw_req *r)
 	if (e.counted && joules > 0)
 		used.joules = (uint64_t)(joules * (double)BUDGET_JOULE_SCALE + 0.5);
 	return used;
+}
+
+struct gw_used gw_used_of(const struct gw_req *r)
+{
+	return r->answer.is_counted ? r->answer.used : used_now(r);
+}
+
+void gw_used_settle(struct gw_req *r)
+{
+	r->answer.used = used_now(r);
+	r->answer.is_counted = true;
 }

@@ -33,6 +33,14 @@ struct gw_refusal {
 	bool noted;                      /* the audit log has it already */
 };
 
+/* What a request used (account/used.c). */
+struct gw_used {
+	uint64_t requests; /* 1 if it counts: an engine answered it, or the client left while one worked */
+	uint64_t input, cached, output; /* tokens; |cached| of |input| */
+	uint64_t money, joules;         /* as policy/who/budget counts them */
+	bool estimated;                 /* the engine did not report the tokens */
+};
+
 struct gw_answer {
 	int status;
 	bool head_sent, event_stream;
@@ -55,8 +63,10 @@ struct gw_answer {
 	bool led;            /* the beginning was read */
 	cgn_nsec first_byte, last_byte;
 	struct usage usage;
+	struct gw_used used; /* what is charged, once the answer |is_counted| */
+	bool is_counted;
 	struct usagescan told;  /* counts and text of the bytes relayed */
-	struct coding *decoder; /* of an encoded body; NULL: the body is plain, or |unread| */
+	struct coding *decoder; /* reads an encoded body; NULL: the body is plain, or |unread| */
 	uint64_t decoded;       /* bytes that |decoder| made */
 	bool unread;            /* the body has a coding that is not known, or is damaged */
 	struct usage_tail tail; /* last bytes relayed */

@@ -125,6 +125,7 @@ static void request_add(struct gw_req *r, int status, const char *outcome, cgn_n
 {
 	struct cgn_str rest = r->client.path, path = cgn_str_split(&rest, '?');
 	const struct usage *u = &r->answer.usage;
+	const struct gw_used *used = &r->answer.used;
 	char name[160];
 	(void)snprintf(name, sizeof name, "%.*s %.*s", CGN_STR_ARG(r->client.method), CGN_STR_ARG(path));
 	struct tracing_span s = child_of(r, 0, name, r->client.started, now);
@@ -136,10 +137,12 @@ static void request_add(struct gw_req *r, int status, const char *outcome, cgn_n
 	tracing_text(&s, "url.path", path);
 	tracing_number(&s, "http.response.status_code", (uint64_t)(status > 0 ? status : 0));
 	tracing_text(&s, "gen_ai.request.model", r->prompt.model);
-	if (u->has_prompt)
-		tracing_number(&s, "gen_ai.usage.input_tokens", u->prompt_tokens);
-	if (u->has_completion)
-		tracing_number(&s, "gen_ai.usage.output_tokens", u->completion_tokens);
+	if (used->input > 0)
+		tracing_number(&s, "gen_ai.usage.input_tokens", used->input);
+	if (used->input > 0 || u->has_completion)
+		tracing_number(&s, "gen_ai.usage.output_tokens", used->output);
+	if (used->estimated)
+		tracing_flag(&s, "cgn.tokens_estimated", true);
 	if (u->has_cached)
 		tracing_number(&s, "cgn.cached_tokens", u->cached_tokens);
 	tracing_text(&s, "cgn.request_id", r->client.id);

@@ -33,7 +33,7 @@ struct gw_refusal {
 	bool noted;                      /* the audit log has it already */
 };
 
-/* What a request used (account/used.c). */
+/* The use of a request (account/used.c). */
 struct gw_used {
 	uint64_t requests; /* 1 if it counts: an engine answered it, or the client left while one worked */
 	uint64_t input, cached, output; /* tokens; |cached| of |input| */
@@ -63,7 +63,7 @@ struct gw_answer {
 	bool led;            /* the beginning was read */
 	cgn_nsec first_byte, last_byte;
 	struct usage usage;
-	struct gw_used used; /* what is charged, once the answer |is_counted| */
+	struct gw_used used; /* the charged amounts, once the answer |is_counted| */
 	bool is_counted;
 	struct usagescan told;  /* counts and text of the bytes relayed */
 	struct coding *decoder; /* reads an encoded body; NULL: the body is plain, or |unread| */

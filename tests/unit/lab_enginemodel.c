@@ -181,6 +181,8 @@ static void parts_of_a_step_add_up(void **state)
 	for (cgn_nsec at = step_model(m, now); at != 0; at = step_model(m, now)) {
 		const struct enginemodel_step_parts p = enginemodel_step_parts(m);
 		assert_in_range(at - now - p.prefill - p.decode, 0, 2);
+		if (p.decodes == 1 && p.prefill > 0) /* The weights are read while the prompt is computed. */
+			assert_true(p.prefill >= (cgn_nsec)(60 * 1e9 / real.prefill_tokens_per_s));
 		now = at;
 	}
 	assert_true(a.finished && b.finished);

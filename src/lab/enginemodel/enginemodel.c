@@ -338,10 +338,20 @@ static double prefill_ns(const struct enginemodel *m, const struct step_load *lo
 		m->decode_times * m->cfg.terms.context_ns * load->prompt_context;
 }
 
+/* Return the time in which the weights are read for decodes, while prompts are computed. */
+static double hidden_ns(const struct enginemodel *m, const struct step_load *load)
+{
+	if (!m->cfg.terms.overlaps || load->decodes == 0)
+		return 0;
+	double prompts = tokens_ns(m, load->prefill), read = weights_ns(m, load->decodes);
+	return prompts < read ? prompts : read;
+}
+
 static struct enginemodel_step_parts step_split(const struct enginemodel *m, const struct step_load *load)
 {
-	return (struct enginemodel_step_parts){.prefill = (cgn_nsec)prefill_ns(m, load),
-		.decode = (cgn_nsec)decode_ns(m, load),
+	double hidden = hidden_ns(m, load);
+	return (struct enginemodel_step_parts){.prefill = (cgn_nsec)(prefill_ns(m, load) + hidden),
+		.decode = (cgn_nsec)(decode_ns(m, load) - hidden),
 		.decodes = load->decodes};
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A replay loses no request, equal inputs give equal results, and the measured values follow from the
  * choices. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -563,18 +564,93 @@ static void joules_add_up_and_levers_spare_them(void **state)
 	trace_fini(&t);
 }
 
+static struct replay_cfg roles_cfg(const struct route_rules *with)
+{
+	struct replay_cfg cfg = replay_defaults;
+	cfg.rules = with;
+	cfg.gpu = gpu_find("h100");
+	cfg.prefill_nodes = 6;
+	cfg.bandwidth = 1e10;
+	cfg.park = (struct energy_park_cfg){.spare = 1, .least = 1, .window = 60 * CGN_SEC};
+	cfg.wake = 20 * CGN_SEC;
+	return cfg;
+}
+
+static double hours_joules(const struct replay_result *r)
+{
+	double sum = 0;
+	for (size_t h = 0; h < r->n_hours; h++)
+		sum += r->hours[h].joules;
+	return sum;
+}
+
+/* Nodes of the two roles are parked each by its own load, and a lower clock of decode nodes spares joules. */
+static void roles_are_parked_apart(void **state)
+{
+	(void)state;
+	struct trace t = make_conversations(100, 20, 400 * CGN_MSEC);
+	struct route_rules with = sparing_rules(0);
+	with.disagg.enabled = true;
+	with.disagg.token_bytes = 131072;
+	struct replay_cfg cfg = roles_cfg(&with);
+	struct replay_result r[3];
+	for (int i = 0; i < 3; i++) {
+		cfg.parks = i > 0;
+		cfg.decode_clock = i == 2 ? 0.6 : 0;
+		r[i] = run_replay(&t, &cfg);
+		assert_int_equal(r[i].done, t.n);
+		assert_true(r[i].split > 0);
+		assert_true(fabs(hours_joules(&r[i]) - r[i].energy.joules) < 1e-6 * r[i].energy.joules);
+	}
+	assert_true(r[1].energy.parked > 0 && r[1].energy.joules < 0.9 * r[0].energy.joules);
+	assert_true(r[2].energy.joules < r[1].energy.joules);
+	assert_true(samples_ms(&r[2].itl, 0.5) > samples_ms(&r[1].itl, 0.5));
+	for (int i = 0; i < 3; i++)
+		replay_result_fini(&r[i]);
+	trace_fini(&t);
+}
+
+static void a_fleet_is_awake_as_listed(void **state)
+{
+	(void)state;
+	struct trace t = make_conversations(100, 20, 400 * CGN_MSEC);
+	struct route_rules with = sparing_rules(0);
+	with.policy = ROUTE_ROUND_ROBIN;
+	struct replay_cfg cfg = roles_cfg(&with);
+	const struct replay_fleet fleet = {.answers = 3};
+	cfg.prefill_nodes = 0;
+	cfg.fleet = &fleet;
+	cfg.n_fleet = 1;
+	struct replay_result r = run_replay(&t, &cfg);
+	uint64_t asked = 0;
+	assert_int_equal(r.done, t.n);
+	assert_int_equal(r.energy.parked, 5);
+	assert_int_equal(r.energy.woken, 0);
+	for (uint32_t i = 0; i < 8; i++)
+		asked += r.nodes[i].requests > 10;
+	assert_int_equal(asked, 3);
+	replay_result_fini(&r);
+	trace_fini(&t);
+}
+
 static void budget_is_kept_and_nothing_is_lost(void **state)
 {
 	(void)state;
 	struct trace t = make_conversations(100, 10, 25 * CGN_MSEC);
 	struct route_rules free_rules = sparing_rules(0), tight = sparing_rules(2200);
-	struct replay_result a = run_energy(&t, &free_rules, false), b = run_energy(&t, &tight, false);
+	struct replay_result a = run_energy(&t, &free_rules, false), b = run_energy(&t, &tight, false),
+			     c = run_energy(&t, &tight, true);
 	assert_true(a.energy.most_w > 3000);
 	assert_true(b.energy.most_w <= 2200);
 	assert_int_equal(b.done, t.n);
 	assert_true(b.waited > 0);
+	/* Requests that wait for power wake no node that would only idle. */
+	assert_true(c.energy.most_w <= 2200);
+	assert_int_equal(c.done, t.n);
+	assert_true(c.energy.awake_s < 0.8 * b.energy.awake_s);
 	replay_result_fini(&a);
 	replay_result_fini(&b);
+	replay_result_fini(&c);
 	trace_fini(&t);
 }
 
@@ -648,6 +724,8 @@ int main(void)
 		cmocka_unit_test(a_slow_network_splits_less),
 		cmocka_unit_test(decode_nodes_without_room_lose_nothing),
 		cmocka_unit_test(joules_add_up_and_levers_spare_them),
+		cmocka_unit_test(roles_are_parked_apart),
+		cmocka_unit_test(a_fleet_is_awake_as_listed),
 		cmocka_unit_test(budget_is_kept_and_nothing_is_lost),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

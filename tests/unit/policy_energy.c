@@ -287,30 +287,128 @@ static void board_counts_what_was_measured(void **state)
 
 /* ---- parking ---- */
 
+/* Step nodes of both roles. Return how many are wanted. */
+static uint32_t park_step(struct energy_pools *p, double load, bool pressed, uint32_t awake, cgn_nsec now)
+{
+	const struct energy_park_cfg cfg = {.spare = 1, .least = 1, .window = 600 * CGN_SEC};
+	const struct energy_pool_view view[ENERGY_POOLS] = {{.load = 0},
+		{.load = load, .pressed = pressed, .awake = awake, .all = 8}};
+	uint32_t want[ENERGY_POOLS];
+	energy_pools_step(p, &cfg, view, now, want);
+	assert_int_equal(want[ENERGY_PROMPTS], 0);
+	return want[ENERGY_ANSWERS];
+}
+
 static void parks_after_the_window_and_wakes_at_once(void **state)
 {
 	(void)state;
-	const struct energy_park_cfg cfg = {.spare = 1, .least = 1, .window = 600 * CGN_SEC};
-	struct energy_park p = {0};
+	struct energy_pools p = {0};
 	uint32_t want = 0;
 	cgn_nsec now = CGN_SEC;
-	assert_int_equal(energy_park_step(&p, &cfg, 0, false, 8, 8, now), 8); /* Nothing is known yet. */
+	assert_int_equal(park_step(&p, 0, false, 8, now), 8); /* Nothing is known yet. */
 	for (; now < 1300 * CGN_SEC; now += CGN_SEC)
-		want = energy_park_step(&p, &cfg, 2.0, false, 8, 8, now);
+		want = park_step(&p, 2.0, false, 8, now);
 	assert_int_equal(want, 4);
 	for (cgn_nsec from = now; now < from + 400 * CGN_SEC; now += CGN_SEC)
-		want = energy_park_step(&p, &cfg, 0, false, 4, 8, now);
+		want = park_step(&p, 0, false, 4, now);
 	assert_int_equal(want, 4); /* The load of a moment ago may return. */
 	for (cgn_nsec from = now; now < from + 800 * CGN_SEC; now += CGN_SEC)
-		want = energy_park_step(&p, &cfg, 0, false, 4, 8, now);
+		want = park_step(&p, 0, false, 4, now);
 	assert_int_equal(want, 1);
 	for (int i = 0; i < 200; i++, now += CGN_SEC)
-		want = energy_park_step(&p, &cfg, 4.0, false, 1, 8, now);
+		want = park_step(&p, 4.0, false, 1, now);
 	assert_int_equal(want, 6);
-	assert_int_equal(energy_park_step(&p, &cfg, 4.0, true, 6, 8, now), 7); /* Requests wait. */
+	assert_int_equal(park_step(&p, 4.0, true, 6, now), 7); /* Requests wait. */
 	for (int i = 0; i < 200; i++, now += CGN_SEC)
-		want = energy_park_step(&p, &cfg, 100, false, 8, 8, now);
+		want = park_step(&p, 100, false, 8, now);
 	assert_int_equal(want, 8);
+}
+
+/* Step the pools for |s| seconds. */
+static void pools_run(struct energy_pools *p, const struct energy_pool_view view[ENERGY_POOLS], unsigned s,
+	cgn_nsec *now, uint32_t want[ENERGY_POOLS])
+{
+	const struct energy_park_cfg cfg = {.spare = 1, .least = 1, .window = 300 * CGN_SEC};
+	for (unsigned i = 0; i < s; i++, *now += CGN_SEC)
+		energy_pools_step(p, &cfg, view, *now, want);
+}
+
+static void wants_are(const uint32_t want[ENERGY_POOLS], uint32_t prompts, uint32_t answers)
+{
+	assert_int_equal(want[ENERGY_PROMPTS], prompts);
+	assert_int_equal(want[ENERGY_ANSWERS], answers);
+}
+
+static void pools_have_their_own_loads(void **state)
+{
+	(void)state;
+	struct energy_pool_view view[ENERGY_POOLS] = {{.load = 1.5, .awake = 3, .all = 6},
+		{.load = 0.1, .awake = 1, .all = 2}};
+	struct energy_pools p = {0};
+	uint32_t want[ENERGY_POOLS];
+	cgn_nsec now = CGN_SEC;
+	pools_run(&p, view, 100, &now, want);
+	wants_are(want, 6, 2); /* Nothing is known yet. */
+	pools_run(&p, view, 1000, &now, want);
+	wants_are(want, 3, 1);
+	view[ENERGY_PROMPTS].load = 0.1; /* A single node is enough now. */
+	pools_run(&p, view, 1000, &now, want);
+	wants_are(want, 0, 1);
+	view[ENERGY_PROMPTS].awake = 0;
+	view[ENERGY_PROMPTS].late = true; /* Without nodes there is nothing to be late. */
+	pools_run(&p, view, 100, &now, want);
+	wants_are(want, 0, 1);
+	view[ENERGY_ANSWERS].pressed = true; /* The prompts stand in the way there: a node for them wakes. */
+	pools_run(&p, view, 1, &now, want);
+	wants_are(want, 1, 1);
+}
+
+static void one_pool_has_all_of_the_load(void **state)
+{
+	(void)state;
+	const struct energy_pool_view view[ENERGY_POOLS] = {{.load = 1.5},
+		{.load = 0.5, .awake = 8, .all = 8}};
+	struct energy_pools p = {0};
+	uint32_t want[ENERGY_POOLS];
+	cgn_nsec now = CGN_SEC;
+	pools_run(&p, view, 1000, &now, want);
+	wants_are(want, 0, 4);
+}
+
+static void late_nodes_get_one_more(void **state)
+{
+	(void)state;
+	struct energy_pool_view view[ENERGY_POOLS] = {{.load = 0}, {.load = 1, .awake = 2, .all = 8}};
+	struct energy_pools p = {0};
+	uint32_t want[ENERGY_POOLS];
+	cgn_nsec now = CGN_SEC;
+	pools_run(&p, view, 1000, &now, want);
+	wants_are(want, 0, 2);
+	view[ENERGY_ANSWERS].late = true;
+	pools_run(&p, view, 1, &now, want);
+	wants_are(want, 0, 2); /* A single second says little. */
+	pools_run(&p, view, 3, &now, want);
+	wants_are(want, 0, 3);
+}
+
+static void budget_bounds_the_nodes(void **state)
+{
+	(void)state;
+	assert_int_equal(energy_park_most(&real, 0, 70, 8), 8);
+	/* Five at 400 W and three at 70 W are 2,210 W. */
+	assert_int_equal(energy_park_most(&real, 2210, 70, 8), 5);
+	assert_int_equal(energy_park_most(&real, 2209, 70, 8), 4);
+	assert_int_equal(energy_park_most(&real, 100, 70, 8), 1);
+	assert_int_equal(energy_park_most(&real, 9000, 70, 8), 8);
+	uint32_t want[ENERGY_POOLS] = {4, 2};
+	energy_pools_within(want, 6);
+	wants_are(want, 4, 2);
+	energy_pools_within(want, 3);
+	wants_are(want, 1, 2);
+	energy_pools_within(want, 1);
+	wants_are(want, 0, 1);
+	energy_pools_within(want, 0);
+	wants_are(want, 0, 1);
 }
 
 /* ---- prices ---- */
@@ -352,6 +450,10 @@ int main(void)
 		cmocka_unit_test(board_gives_what_was_set),
 		cmocka_unit_test(board_counts_what_was_measured),
 		cmocka_unit_test(parks_after_the_window_and_wakes_at_once),
+		cmocka_unit_test(pools_have_their_own_loads),
+		cmocka_unit_test(one_pool_has_all_of_the_load),
+		cmocka_unit_test(late_nodes_get_one_more),
+		cmocka_unit_test(budget_bounds_the_nodes),
 		cmocka_unit_test(series_gives_the_value_of_now),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -5,6 +5,7 @@
 #include "lab/replay/replay.h"
 
 #define PLAY_CASES 16
+#define PLAY_HOURS 168
 
 struct play_case {
 	char name[32];
@@ -19,6 +20,7 @@ struct play {
 	uint32_t days;            /* Days of the trace, in bench autoscale. */
 	struct replay_cfg cfg;    /* The settings of all cases. */
 	struct route_rules rules; /* The rules of all cases. */
+	struct replay_fleet fleet[PLAY_HOURS];
 	struct play_case cases[PLAY_CASES];
 	size_t n_cases;
 	const char *showing; /* The case in the progress bar. */

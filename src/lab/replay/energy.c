@@ -4,12 +4,26 @@
 
 #include "lab/replay/replay_priv.h"
 
-#define NEVER      UINT64_MAX
-#define KNEE_SLACK 0.25 /* For the number of nodes: see energy_knee. */
+#define NEVER UINT64_MAX
 
 static double seconds_of(cgn_nsec t)
 {
 	return (double)t * 1e-9;
+}
+
+/* Return the node's share of its highest clock. */
+static double clock_of(const struct replay *r, const struct replay_server *n)
+{
+	bool decodes = n->node->info->role == COGNITORA__V1__ROLE__ROLE_DECODE;
+	return decodes && r->cfg->decode_clock > 0 ? r->cfg->decode_clock : 1;
+}
+
+static double idle_watts(const struct replay *r, const struct replay_draw *d)
+{
+	const struct gpu *gpu = r->cfg->gpu;
+	return d->state == REPLAY_PARKED    ? gpu->parked_w
+		: d->state == REPLAY_WAKING ? gpu->loading_w
+					    : (double)gpu->watts.decode[0];
 }
 
 /* Give the router the known facts of the node's power. */
@@ -17,8 +31,8 @@ static void node_publish(struct replay *r, struct replay_server *n)
 {
 	unsigned flags = n->draw.state == REPLAY_AWAKE ? 0 : ENERGY_PARKED;
 	struct energy_curve c = n->draw.meter.model.curve;
-	if (n->draw.state == REPLAY_PARKED)
-		c.decode[0] = (float)r->cfg->gpu->parked_w;
+	if (n->draw.state == REPLAY_PARKED || n->draw.state == REPLAY_WAKING)
+		c.decode[0] = (float)idle_watts(r, &n->draw);
 	energy_board_set(r->energy, n->node->slot, &c, flags);
 }
 
@@ -35,6 +49,8 @@ void energy_open(struct replay *r)
 		energy_counter_init(&r->nodes[i].draw.counter, 0, gpu->limit_w);
 		r->nodes[i].draw.idle_from = 1;
 		node_publish(r, &r->nodes[i]); /* The usual shape, at the GPU's limit. */
+		const struct gpu_clocked clocked = gpu_at_clock(clock_of(r, &r->nodes[i]));
+		enginemodel_slow(r->nodes[i].engine, clocked.decode_time, clocked.prefill_time);
 	}
 }
 
@@ -68,14 +84,6 @@ static void seconds_add(struct replay *r, cgn_nsec from, cgn_nsec to, double jou
 	}
 }
 
-static double idle_watts(const struct replay *r, const struct replay_draw *d)
-{
-	const struct gpu *gpu = r->cfg->gpu;
-	return d->state == REPLAY_PARKED    ? gpu->parked_w
-		: d->state == REPLAY_WAKING ? gpu->loading_w
-					    : (double)gpu->watts.decode[0];
-}
-
 /* Count the idle time until |until|. */
 static void idle_settle(struct replay *r, struct replay_draw *d, cgn_nsec until)
 {
@@ -99,10 +107,12 @@ void energy_step(struct replay *r, struct replay_server *n, cgn_nsec until)
 	if (until == 0)
 		return;
 	const struct enginemodel_step_parts p = enginemodel_step_parts(n->engine);
-	cgn_nsec all = until - r->now, known = p.prefill + p.decode;
-	double joules = seconds_of(p.prefill) * (double)gpu->watts.prefill +
-		seconds_of(p.decode) * energy_decode_watts(&gpu->watts, p.decodes) +
-		seconds_of(all > known ? all - known : 0) * (double)gpu->watts.decode[0];
+	const double idle = (double)gpu->watts.decode[0];
+	cgn_nsec all = until - r->now;
+	double joules = seconds_of(all) * idle +
+		gpu_at_clock(clock_of(r, n)).watts *
+			(seconds_of(p.prefill) * ((double)gpu->watts.prefill - idle) +
+				seconds_of(p.decode) * (energy_decode_watts(&gpu->watts, p.decodes) - idle));
 	seconds_add(r, r->now, until, joules);
 	d->joules += joules;
 	r->result->energy.busy_s += seconds_of(all);
@@ -118,16 +128,6 @@ static void load_tell(struct replay *r, struct replay_draw *d)
 static uint32_t prompt_of(const struct replay_flight *f)
 {
 	return f->leg == REPLAY_DECODE ? 1 : f->call.request->input;
-}
-
-void energy_picked(struct replay *r, const struct chooser_pick_result *p)
-{
-	const float objective = r->cfg->rules->energy.ttft_ms;
-	bool waits = r->cfg->gpu != NULL && objective > 0;
-	for (size_t i = 0; waits && i < p->n; i++)
-		waits = p->cands[i].barred == ROUTE_BAR_PARKED ||
-			p->cands[i].queued_tokens * p->cands[i].speed.prefill_ms > objective;
-	r->pressed |= waits;
 }
 
 void energy_came(struct replay *r, struct replay_flight *f)
@@ -202,86 +202,12 @@ void energy_node_power(struct replay *r, struct replay_server *n, enum replay_po
 	r->result->energy.woken += to == REPLAY_WAKING;
 }
 
-/* Return the load of the node as a share of what it can do. */
-static double load_of(const struct replay *r, struct replay_server *n)
-{
-	struct replay_draw *d = &n->draw;
-	const double step = (double)r->cfg->decode * 1e-6;
-	uint32_t knee = energy_knee(&d->meter.model.curve, step, step * r->cfg->batch_effect,
-		r->cfg->max_batch, KNEE_SLACK);
-	double load = d->asked_s + (double)d->streams / knee;
-	d->asked_s = 0;
-	return load;
-}
-
-static bool node_is_awake(const struct replay_server *n)
-{
-	return n->draw.state == REPLAY_AWAKE || n->draw.state == REPLAY_WAKING;
-}
-
-/* Choose the awake node with the fewest requests to park; or a parked one to wake, before it a node that is still leaving. */
-static struct replay_server *node_choose(struct replay *r, bool to_park)
-{
-	struct replay_server *best = NULL;
-	for (uint32_t i = 0; i < r->cfg->nodes; i++) {
-		struct replay_server *n = &r->nodes[i];
-		const struct replay_draw *d = &n->draw;
-		if (to_park ? d->state != REPLAY_AWAKE : node_is_awake(n))
-			continue;
-		if (best == NULL ||
-			(to_park && d->prompts + d->streams <= best->draw.prompts + best->draw.streams) ||
-			(!to_park && d->state == REPLAY_LEAVING && best->draw.state != REPLAY_LEAVING))
-			best = n;
-	}
-	return best;
-}
-
-void energy_nodes_follow(struct replay *r)
-{
-	for (uint32_t i = 0; i < r->cfg->nodes; i++) {
-		struct replay_server *n = &r->nodes[i];
-		if (n->draw.state == REPLAY_WAKING && r->now >= n->draw.ready)
-			energy_node_power(r, n, REPLAY_AWAKE);
-		if (n->draw.state == REPLAY_LEAVING && n->draw.prompts + n->draw.streams == 0)
-			energy_node_power(r, n, REPLAY_PARKED);
-	}
-}
-
-static void nodes_park(struct replay *r)
-{
-	double load = 0;
-	uint32_t awake = 0;
-	energy_nodes_follow(r);
-	for (uint32_t i = 0; i < r->cfg->nodes; i++) {
-		struct replay_server *n = &r->nodes[i];
-		load += load_of(r, n);
-		awake += node_is_awake(n);
-	}
-	bool pressed = r->pressed || admission_waiting(r->admission) > 0;
-	r->pressed = false;
-	uint32_t want =
-		energy_park_step(&r->park, &r->cfg->park, load, pressed, awake, r->cfg->nodes, r->now);
-	for (; awake > want; awake--) {
-		struct replay_server *n = node_choose(r, true);
-		if (n == NULL)
-			break;
-		energy_node_power(r, n, REPLAY_LEAVING);
-	}
-	for (; awake < want; awake++) {
-		struct replay_server *n = node_choose(r, false);
-		if (n == NULL)
-			break;
-		energy_node_power(r, n, n->draw.state == REPLAY_LEAVING ? REPLAY_AWAKE : REPLAY_WAKING);
-	}
-}
-
 void energy_second(struct replay *r)
 {
 	r->next_second += CGN_SEC;
 	for (uint32_t i = 0; i < r->cfg->nodes; i++)
 		counter_read(r, &r->nodes[i]);
-	if (r->cfg->parks)
-		nodes_park(r);
+	parks_second(r);
 	scale_second(r);
 	for (uint32_t i = 0; i < r->cfg->nodes; i++)
 		node_publish(r, &r->nodes[i]);
@@ -299,6 +225,7 @@ void energy_sum_up(struct replay *r)
 		error += (double)r->nodes[i].draw.meter.model.error;
 	}
 	e->error = error / r->cfg->nodes;
+	hours_sum_up(r);
 	for (size_t s = 0; s < r->n_seconds && s < (size_t)(r->now / CGN_SEC); s++)
 		e->most_w = r->second_w[s] > e->most_w ? r->second_w[s] : e->most_w;
 }

@@ -2,6 +2,7 @@
 /* energy: the power of the nodes, and what the router learns of it. Nothing happens without a GPU. */
 #pragma once
 #include "policy/power/energy/meter.h"
+#include "policy/power/energy/park.h"
 #include "policy/route/chooser/chooser.h"
 
 struct replay;
@@ -34,9 +35,9 @@ void energy_close(struct replay *r);
 void energy_step(struct replay *r, struct replay_server *n, cgn_nsec until);
 /* A request is at its node; its prompt is computed; it has ended. */
 void energy_came(struct replay *r, struct replay_flight *f);
-void energy_picked(struct replay *r, const struct chooser_pick_result *p);
 void energy_first(struct replay *r, struct replay_flight *f);
 void energy_left(struct replay *r, struct replay_flight *f);
+void parks_second(struct replay *r);  /* Park and wake nodes. */
 void energy_second(struct replay *r); /* Read the counters, and park and wake nodes. */
 void energy_sum_up(struct replay *r);
 /* Change the node's power. */

@@ -160,7 +160,6 @@ enum replay_sent replay_send(struct replay *r, const struct replay_call *c,
 		draft.quoted = *quoted;
 	if (draft.leg == REPLAY_WHOLE)
 		quotes_make(r, &ask, &pick, false, &draft.quoted);
-	energy_picked(r, &pick);
 	struct replay_flight *f = calloc(1, sizeof *f);
 	if (f == NULL) {
 		r->no_memory = true;
@@ -235,6 +234,7 @@ static void on_first(struct replay *r, struct replay_flight *f, const struct eng
 	f->first = r->now;
 	if (f->leg != REPLAY_PREFILL && f->call.foreign == NULL && !f->call.goes_on) {
 		samples_add(&r->result->ttft, cgn_since(r->now, f->call.came) + r->cfg->delay);
+		hours_ttft(r, f->call.came, cgn_since(r->now, f->call.came) + r->cfg->delay);
 		quotes_first(r, f);
 		scale_ttft(r, cgn_since(r->now, f->call.came));
 	}
@@ -246,7 +246,8 @@ static void on_progress(struct replay *r, const struct enginemodel_progress *g)
 	if (g->given == 1)
 		on_first(r, f, g);
 	else {
-		samples_add(&r->result->itl, cgn_since(r->now, f->last));
+		if (r->itl_seen++ % r->itl_every == 0)
+			samples_add(&r->result->itl, cgn_since(r->now, f->last));
 		scale_itl(r, cgn_since(r->now, f->last));
 	}
 	f->last = r->now;
@@ -407,8 +408,12 @@ static CGN_RC check_settings(const struct trace *t, const struct replay_cfg *c, 
 static CGN_RC prepare_replay(struct replay *r, struct cgn_err *err)
 {
 	uint32_t longest = r->longest > 0 ? r->longest : 1;
-	for (size_t i = 0; i < r->trace->n; i++)
+	uint64_t tokens = 0;
+	for (size_t i = 0; i < r->trace->n; i++) {
 		longest = r->trace->requests[i].n > longest ? r->trace->requests[i].n : longest;
+		tokens += r->trace->requests[i].output;
+	}
+	r->itl_every = tokens / SAMPLES_MAX + 1;
 	r->chain = malloc(longest * sizeof *r->chain);
 	if (r->chain == NULL)
 		return CGN_FAIL(err, NO_MEMORY, "no memory for a chain of %u blocks", longest);
@@ -493,6 +498,9 @@ void replay_result_fini(struct replay_result *r)
 	samples_fini(&r->per_token);
 	for (unsigned f = 0; f < QUOTE_FIGURES; f++)
 		samples_fini(&r->quotes[f].width_share);
+	for (size_t h = 0; h < r->n_hours; h++)
+		samples_fini(&r->hours[h].ttft);
+	free(r->hours);
 	free(r->nodes);
 	*r = (struct replay_result){0};
 }

@@ -37,6 +37,11 @@ struct replay_tenant {
 	uint32_t weight;
 };
 
+/* Nodes that are awake: prefill nodes, and all others. */
+struct replay_fleet {
+	uint32_t prompts, answers;
+};
+
 struct replay_cfg {
 	const struct route_rules *rules;
 	uint32_t nodes;
@@ -74,6 +79,11 @@ struct replay_cfg {
 	bool parks;
 	struct energy_park_cfg park;
 	cgn_nsec wake;
+	/* Park and wake by the hour instead: the nodes that are awake in each hour, as if one had known it; the last for all that
+	 * follow. Borrowed. */
+	const struct replay_fleet *fleet;
+	size_t n_fleet;
+	double decode_clock; /* Share of the highest clock at which decode nodes run (gpu_at_clock); 0: 1. */
 	/* Add and remove replicas in the same way by the router's autoscaler, with a GPU and without |parks|.
 	 * rules->counts_saved must be set. */
 	bool scales;
@@ -106,6 +116,12 @@ struct replay_energy {
 	double awake_s;        /* Time that nodes were not parked, summed. */
 	double busy_s;         /* Time with a step under way, summed. */
 	uint64_t parked, woken; /* Times. */
+};
+
+/* An hour of the replay has the first tokens of the requests that came in it. */
+struct replay_hour {
+	struct samples ttft;
+	double joules;
 };
 
 #define REPLAY_QUOTE_CLASSES 8
@@ -151,6 +167,8 @@ struct replay_result {
 	 * |imbalance_requests| by requests. */
 	double imbalance, imbalance_busy, imbalance_requests;
 	struct replay_energy energy; /* With a GPU. */
+	struct replay_hour *hours;   /* Owned; with a GPU. */
+	size_t n_hours;
 	struct replay_quotes quotes[QUOTE_FIGURES];
 	struct replay_removals removals;
 };

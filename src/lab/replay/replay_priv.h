@@ -67,14 +67,13 @@ struct replay {
 	struct hotprefix *hotprefix;
 	struct transfer *transfer;
 	struct energy_board *energy; /* NULL: energy is not counted. */
-	struct energy_park park;
+	struct energy_pools park;
 	struct replay_scaling scaling;
 	struct replay_stores stores;
 	double *second_w; /* Joules of all nodes beyond idle, by second; grown as time passes. */
 	size_t n_seconds;
 	cgn_nsec budget_wait; /* Requests that wait for the budget of power are not tried before. */
 	cgn_nsec next_second;
-	bool pressed; /* A request of the last second had to wait for others for half of its objective. */
 	struct chooser *chooser;
 	/* The engines, which answer. */
 	struct replay_server *nodes;
@@ -92,7 +91,9 @@ struct replay {
 	struct quote_book *quotes; /* NULL: none are made. */
 	cgn_nsec wait;             /* Predicted for the next request that waits. */
 	uint64_t *chain;           /* Digests of the request being placed. */
-	bool no_memory;            /* Sticky. */
+	uint64_t itl_seen,
+		itl_every; /* Every |itl_every|th time between tokens is kept, at most SAMPLES_MAX. */
+	bool no_memory;    /* Sticky. */
 };
 
 /* fleet.c */
@@ -140,6 +141,10 @@ void stores_close(struct replay *r);
 void stores_save(struct replay *r, struct replay_server *n);
 /* A prompt with the first |blocks| of r->chain came to the node: fetch what only stores have. */
 void stores_fetch(struct replay *r, struct replay_server *n, uint32_t blocks);
+
+/* hours.c: the first tokens and joules of each hour. */
+void hours_ttft(struct replay *r, cgn_nsec came, cgn_nsec took);
+void hours_sum_up(struct replay *r);
 
 /* pools.c */
 /* Return true if requests may be split. */

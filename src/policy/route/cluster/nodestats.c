@@ -100,6 +100,13 @@ struct route_speed node_stats_speed(const struct node_stats *stats)
 	return s;
 }
 
+double node_stats_queue_ms(const struct node_stats *stats)
+{
+	uint64_t tokens = atomic_load_explicit(&stats->queued_tokens, memory_order_relaxed) +
+		atomic_load_explicit(&stats->others_tokens, memory_order_relaxed);
+	return (double)tokens * (double)node_stats_speed(stats).prefill_ms;
+}
+
 static void speed_set(struct node_stats *stats, const struct route_speed *s)
 {
 	atomic_store_explicit(&stats->prefill_speed, two_floats(s->prefill_ms, s->interference),

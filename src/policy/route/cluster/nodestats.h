@@ -88,6 +88,8 @@ double node_stats_answer_share(const struct node_stats *stats);
 struct route_speed node_stats_speed(const struct node_stats *stats);
 void node_stats_prefill(struct node_stats *stats, double ms, double tokens);
 void node_stats_decode(struct node_stats *stats, double ms, double tokens, double beside, double stall_ms);
+double node_stats_queue_ms(const struct node_stats
+		*stats); /* Time of the prompts to compute there; 0 if the speed is not measured. */
 /* Return the time in which prompts of this router were computed at the node, until |now|. */
 cgn_nsec node_stats_busy(const struct node_stats *stats, cgn_nsec now);
 /* Return the requests at the node, those of others included. */

@@ -6,8 +6,7 @@
 #include "router/metrics.h"
 #include "router/request/admission/admission.h"
 
-#define KNEE_STREAMS 256 /* Most streams that a node is filled with. */
-#define KNEE_SLACK   0.1
+#define KNEE_STREAMS 256             /* Most streams that a node is filled with. */
 #define WAKE_MOST    (300 * CGN_SEC) /* A node that is not ready by then counts no more: another one wakes. */
 #define BLIND_MOST   (60 * CGN_SEC)  /* Without counted energy for so long, all wake. */
 
@@ -18,10 +17,13 @@
 /* Sums up the nodes of one model. */
 struct park_view {
 	const Cognitora__V1__WantedModel *wanted; /* NULL: there was no order. */
-	const struct cluster_node *to_park, *to_wake;
-	uint32_t all, awake, parked;
-	double load;
-	bool counted; /* Every node that is awake counts its energy. */
+	struct energy_pool_view pool[ENERGY_POOLS];
+	const struct cluster_node *to_park[ENERGY_POOLS], *to_wake[ENERGY_POOLS];
+	uint32_t all, parked;
+	bool counted;              /* Every node that is awake counts its energy. */
+	struct energy_curve curve; /* A curve of these. */
+	double parked_w;           /* Measured, of all parked nodes. */
+	double others_w;           /* Measured, of all nodes without the model. */
 };
 
 /* ---- nodes ---- */
@@ -31,62 +33,101 @@ static Cognitora__V1__WantedState rest_of(const struct router *r)
 	return r->cfg->router.energy.park == CONFIG_PARK_UNLOAD ? WANTED_STOP : WANTED_ASLEEP;
 }
 
-/* Return the load of the node, in nodes: its prompts' share of the last second, and its streams. */
-static double load_of(const struct router *r, const struct cluster_node *n, const struct energy_curve *curve,
-	cgn_nsec now)
+/* Return the share of the last second in which the node computed prompts. */
+static double prompts_of(const struct router *r, const struct cluster_node *n, cgn_nsec now)
+{
+	cgn_nsec busy = node_stats_busy(&r->shared.choice.stats[n->slot], now),
+		 before = r->parking.busy[n->slot];
+	double share = r->parking.at > 0 && now > r->parking.at && busy > before
+		? (double)(busy - before) / (double)cgn_since(now, r->parking.at)
+		: 0;
+	return share < 1 ? share : 1;
+}
+
+/* Return the streams of the node, in nodes. */
+static double streams_of(const struct router *r, const struct cluster_node *n,
+	const struct energy_curve *curve)
 {
 	const struct node_stats *s = &r->shared.choice.stats[n->slot];
 	const struct route_speed own = node_stats_speed(s), plain = ROUTE_SPEED_DEFAULT;
 	const struct route_speed *speed = own.step_ms > 0 ? &own : &plain;
 	double streams = atomic_load_explicit(&s->decoding, memory_order_relaxed) +
 		(double)atomic_load_explicit(&s->others_decoding, memory_order_relaxed);
-	cgn_nsec busy = node_stats_busy(s, now), before = r->parking.busy[n->slot];
-	double share = r->parking.at > 0 && now > r->parking.at && busy > before
-		? (double)(busy - before) / (double)cgn_since(now, r->parking.at)
-		: 0;
-	return (share < 1 ? share : 1) +
-		streams /
-		energy_knee(curve, (double)speed->step_ms, (double)speed->batch_ms, KNEE_STREAMS, KNEE_SLACK);
+	return streams /
+		energy_knee(curve, (double)speed->step_ms, (double)speed->batch_ms, KNEE_STREAMS,
+			ENERGY_PARK_SLACK);
+}
+
+/* Note the load and the state of a node that serves the model. */
+static void ready_view(struct router *r, const struct cluster_node *n, enum energy_pool pool,
+	struct park_view *v, cgn_nsec now)
+{
+	struct energy_curve curve;
+	r->parking.woken[n->slot] = 0;
+	(void)energy_board_get(r->shared.choice.energy, n->slot, &curve);
+	v->counted = v->counted && energy_known(&curve);
+	v->pool[pool].late &= node_stats_queue_ms(&r->shared.choice.stats[n->slot]) >
+		(double)r->cfg->router.energy.ttft * 1e-6;
+	if (!energy_known(&curve))
+		return;
+	v->curve = curve;
+	v->pool[ENERGY_PROMPTS].load += prompts_of(r, n, now);
+	v->pool[ENERGY_ANSWERS].load += streams_of(r, n, &curve);
 }
 
 static void node_view(struct router *r, const struct cluster_node *n, const char *model, struct park_view *v,
 	cgn_nsec now)
 {
-	struct energy_curve curve;
+	const enum energy_pool pool =
+		n->info->role == COGNITORA__V1__ROLE__ROLE_PREFILL ? ENERGY_PROMPTS : ENERGY_ANSWERS;
 	cgn_nsec woken = r->parking.woken[n->slot];
 	bool rests = router_rest_wanted(v->wanted, n->info->id),
-	     ours = router_rest_is_ours(v->wanted, n->info->id);
+	     ours = router_rest_is_ours(v->wanted, n->info->id),
+	     ready = !rests && router_node_serves(n, model);
 	const struct node_stats *stats = r->shared.choice.stats;
+	const struct cluster_node **park = &v->to_park[pool];
 	v->all++;
-	v->parked += rests && ours;
-	if (rests && ours && v->to_wake == NULL)
-		v->to_wake = n;
-	bool ready = !rests && router_node_serves(n, model);
-	v->awake += ready || (!rests && woken > 0 && cgn_since(now, woken) < WAKE_MOST);
+	v->pool[pool].all++;
+	v->pool[pool].awake += ready || (!rests && woken > 0 && cgn_since(now, woken) < WAKE_MOST);
+	if (rests && ours) {
+		v->parked++;
+		v->parked_w += energy_board_node_watts(r->shared.choice.energy, n->slot, now);
+		v->to_wake[pool] = v->to_wake[pool] != NULL ? v->to_wake[pool] : n;
+	}
 	if (!ready)
 		return;
-	r->parking.woken[n->slot] = 0;
-	(void)energy_board_get(r->shared.choice.energy, n->slot, &curve);
-	v->counted = v->counted && energy_known(&curve);
-	if (energy_known(&curve))
-		v->load += load_of(r, n, &curve, now);
+	ready_view(r, n, pool, v, now);
 	if (ours &&
-		(v->to_park == NULL ||
-			node_stats_requests(&stats[n->slot]) <=
-				node_stats_requests(&stats[v->to_park->slot])))
-		v->to_park = n;
+		(*park == NULL ||
+			node_stats_requests(&stats[n->slot]) <= node_stats_requests(&stats[(*park)->slot])))
+		*park = n;
 }
 
 static struct park_view model_view(struct router *r, const char *name, cgn_nsec now)
 {
 	struct park_view v = {.wanted = wanted_find(r->wanted.doc, name), .counted = true};
 	struct cgn_err err;
+	for (enum energy_pool p = 0; p < ENERGY_POOLS; p++)
+		v.pool[p].late = r->cfg->router.energy.ttft > 0;
 	for (size_t s = 0; s < ROUTE_MAX_NODES; s++) {
 		const struct cluster_node *n = r->members.cluster->by_slot[s];
 		if (n != NULL && n->heard && cgn_ok(wanted_able_own(n->info, name, rest_of(r), &err)))
 			node_view(r, n, name, &v, now);
+		else if (n != NULL)
+			v.others_w += energy_board_node_watts(r->shared.choice.energy, n->slot, now);
 	}
 	return v;
+}
+
+/* Return how many nodes of the model the budget has power for. */
+static uint32_t most_of(const struct router *r, const struct park_view *v)
+{
+	double budget = r->cfg->router.energy.budget, idle = (double)v->curve.decode[0];
+	if (!(budget > 0))
+		return v->all;
+	double parked = v->parked > 0 && v->parked_w > 0 ? v->parked_w / v->parked : idle,
+	       left = budget - v->others_w;
+	return left > 0 ? energy_park_most(&v->curve, left, parked, v->all) : 1;
 }
 
 /* ---- orders ---- */
@@ -146,6 +187,15 @@ static struct router_parked_model *model_find(struct router_parking *p, const ch
 	return m;
 }
 
+/* Wake a node, of those that answer first. */
+static void node_wake(struct router *r, const char *name, const struct park_view *v)
+{
+	const struct cluster_node *n =
+		v->to_wake[ENERGY_ANSWERS] != NULL ? v->to_wake[ENERGY_ANSWERS] : v->to_wake[ENERGY_PROMPTS];
+	if (n != NULL && !r->parking.pending)
+		node_order(r, name, n->info->id, WANTED_RUN);
+}
+
 /* Decide nothing while the load is not known; when that lasts, wake the nodes one by one. */
 static bool is_blind(struct router *r, struct router_parked_model *m, const struct park_view *v, cgn_nsec now)
 {
@@ -153,14 +203,27 @@ static bool is_blind(struct router *r, struct router_parked_model *m, const stru
 		m->blind_since = 0;
 	else if (m->blind_since == 0)
 		m->blind_since = now;
-	else if (cgn_since(now, m->blind_since) > BLIND_MOST && v->to_wake != NULL && !r->parking.pending)
-		node_order(r, m->name, v->to_wake->info->id, WANTED_RUN);
+	else if (cgn_since(now, m->blind_since) > BLIND_MOST)
+		node_wake(r, m->name, v);
 	return !v->counted;
+}
+
+/* Park or wake a node of the pool. Return whether there is an order. */
+static bool pool_follow(struct router *r, const char *name, const struct park_view *v, enum energy_pool p,
+	uint32_t want)
+{
+	const struct cluster_node *wake = v->to_wake[p], *park = v->to_park[p];
+	if (v->pool[p].awake < want && wake != NULL)
+		node_order(r, name, wake->info->id, WANTED_RUN);
+	else if (v->pool[p].awake > want && park != NULL)
+		node_order(r, name, park->info->id, rest_of(r));
+	return r->parking.pending;
 }
 
 static void model_park(struct router *r, const char *name, cgn_nsec now)
 {
-	const struct park_view v = model_view(r, name, now);
+	struct park_view v = model_view(r, name, now);
+	uint32_t want[ENERGY_POOLS];
 	struct router_parked_model *m = v.all > 0 ? model_find(&r->parking, name) : NULL;
 	if (m == NULL || is_blind(r, m, &v, now))
 		return;
@@ -169,16 +232,17 @@ static void model_park(struct router *r, const char *name, cgn_nsec now)
 		.window = r->cfg->router.energy.park_window};
 	/* Requests queue under the router's name for the model. */
 	const struct cgn_str shown = gw_rules_name_of(r->published.rules, cgn_str_of(name));
-	bool pressed = r->shared.admission != NULL && gw_admission_depth(r->shared.admission, shown) > 0;
-	uint32_t want = energy_park_step(&m->park, &cfg, v.load, pressed, v.awake, v.all, now);
-	metric_set(METRIC_OF(r->shared.telemetry, ENERGY_WANTED, name), want);
+	v.pool[ENERGY_PROMPTS].pressed = v.pool[ENERGY_ANSWERS].pressed =
+		r->shared.admission != NULL && gw_admission_depth(r->shared.admission, shown) > 0;
+	energy_pools_step(&m->park, &cfg, v.pool, now, want);
+	energy_pools_within(want, most_of(r, &v));
+	metric_set(METRIC_OF(r->shared.telemetry, ENERGY_WANTED, name),
+		want[ENERGY_PROMPTS] + want[ENERGY_ANSWERS]);
 	metric_set(METRIC_OF(r->shared.telemetry, ENERGY_PARKED_NODES, name), v.parked);
 	if (r->cfg->router.energy.mode != ENERGY_MODE_ON || r->parking.pending)
 		return;
-	if (v.awake < want && v.to_wake != NULL)
-		node_order(r, name, v.to_wake->info->id, WANTED_RUN);
-	else if (v.awake > want && v.to_park != NULL)
-		node_order(r, name, v.to_park->info->id, rest_of(r));
+	if (!pool_follow(r, name, &v, ENERGY_ANSWERS, want[ENERGY_ANSWERS]))
+		(void)pool_follow(r, name, &v, ENERGY_PROMPTS, want[ENERGY_PROMPTS]);
 }
 
 /* Find a node that was parked and still rests. False: there is none. */

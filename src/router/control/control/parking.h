@@ -13,7 +13,7 @@
 
 struct router_parked_model {
 	char name[WANTED_MAX_NAME + 1];
-	struct energy_park park;
+	struct energy_pools park;
 	cgn_nsec blind_since; /* When a node stopped counting its energy; 0: all count. */
 };
 struct router_parking {

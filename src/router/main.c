@@ -28,6 +28,7 @@
 #include "router/request/calibration/calibration.h"
 #include "router/request/limit/budgets.h"
 #include "router/shared/age/age.h"
+#include "router/shared/arms/arms.h"
 #include "router/shared/enginenodes/enginenodes.h"
 #include "router/shared/filestore/filestore.h"
 #include "router/shared/misfit/misfit.h"
@@ -273,6 +274,7 @@ static void shared_close(struct router *r)
 	gw_reservations_close(&r->shared.reservations);
 	gw_quotas_close(&r->shared.quotas);
 	gw_quotes_close(&r->shared.quotes);
+	gw_arms_close(&r->shared.arms);
 	gw_store_cfg_fini(&r->store);
 	hotprefix_free(&r->shared.choice.hotprefix);
 	transfer_free(&r->shared.choice.transfer);
@@ -451,6 +453,7 @@ static CGN_RC router_open(struct router *r, struct cgn_err *err)
 	r->shared.limits = rate_table_new(LIMIT_BUCKETS);
 	r->shared.quotas = gw_quotas_open(r->shared.telemetry);
 	r->shared.quotes = gw_quotes_open(r->shared.telemetry);
+	r->shared.arms = gw_arms_open();
 	CGN_TRY(budgets_open(r, err));
 	CGN_TRY(gw_peers_open(r->cfg, &r->shared.peers, err));
 	const struct gw_sessions_cfg sessions = {r->cfg->router.sessions, r->loop, router_pause_tell, r};

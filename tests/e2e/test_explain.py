@@ -230,13 +230,13 @@ def test_shadows_agree_with_a_count_by_hand(cluster):
         for d, s in mine:
             assert s["agrees"] == (s["node"] == d["node"])
             cost = {c["node"]: sum(c["predicted_ms"].values()) for c in d["candidates"]}
-            assert s["regret_ms"] == pytest.approx(0 if s["agrees"] else cost[d["node"]] - cost[s["node"]], rel=1e-3, abs=1e-3)
+            assert s["believed_ms"] == pytest.approx(0 if s["agrees"] else cost[d["node"]] - cost[s["node"]], rel=1e-3, abs=1e-3)
         agree = sum(s["agrees"] for _, s in mine)
         assert cluster.metric("cgn_shadow_decisions_total", scraped, policy=name, agree="yes") == agree
         assert cluster.metric("cgn_shadow_decisions_total", scraped, policy=name, agree="no") == 40 - agree
         for who, sign in (("shadow", 1), ("chosen", -1)):
-            seconds = sum(s["regret_ms"] * sign for _, s in mine if s["regret_ms"] * sign > 0) / 1e3
-            assert cluster.metric("cgn_shadow_regret_seconds_sum", scraped, policy=name, cheaper=who) == pytest.approx(seconds, rel=1e-3, abs=1e-5)
+            seconds = sum(s["believed_ms"] * sign for _, s in mine if s["believed_ms"] * sign > 0) / 1e3
+            assert cluster.metric("cgn_shadow_believed_seconds_sum", scraped, policy=name, cheaper=who) == pytest.approx(seconds, rel=1e-3, abs=1e-5)
         held = {who: cluster.metric("cgn_shadow_cached_tokens_total", scraped, policy=name, of=who) for who in ("shadow", "chosen")}
         blocks = sum(s["held_blocks"] for _, s in mine), sum(d["candidates"][0]["held_blocks"] for d, _ in mine)
         assert held["chosen"] > 0 and held["shadow"] / held["chosen"] == pytest.approx(blocks[0] / blocks[1], rel=0.02)
@@ -299,3 +299,40 @@ def test_brief_records_have_no_candidates(cluster):
     (r,) = ask(cluster.admin_port, "GET", "/explain?last=1&detail=brief").json()["requests"]
     assert r["id"] == "one" and r["tries"][0]["node"] in "ab" and "candidates" not in r["tries"][0]
     assert "candidates" in ask(cluster.admin_port, "GET", "/explain?last=1").json()["requests"][0]["tries"][0]
+
+
+def test_sessions_follow_a_shadow_and_what_it_brings_is_measured(cluster):
+    """Half of the sessions follow kv in a fleet that goes round; a session never changes its policy, and the figures are those of the answers."""
+    begin(cluster, "abc", {"router": {"worker_threads": 2, "policy": "round_robin", "shadow": ["kv"], "shadow_share": 0.5}})
+    policies, cached = {}, {}
+    for turn in range(5):
+        for i in range(50):
+            a = cluster.chat(f"{i} " + PROMPT * (1 + turn), {"X-Request-Id": f"s{i}t{turn}", "X-Cgn-Session": f"s{i}"}, max_tokens=2)
+            assert a.status == 200
+            (tried,) = explain(cluster, f"s{i}t{turn}")[0]["tries"]
+            policies.setdefault(i, set()).add(tried["policy"])
+            usage = a.json()["usage"]
+            sums = cached.setdefault(tried["policy"], [0, 0, 0])
+            for k, v in enumerate((1, usage["prompt_tokens_details"]["cached_tokens"], usage["prompt_tokens"])):
+                sums[k] += v
+    assert all(len(p) == 1 for p in policies.values()), policies
+    assert set(cached) == {"round_robin", "predicted"} and min(n for n, _, _ in cached.values()) >= 100, cached
+    status = json.loads(subprocess.run([CTL, "cluster", "status", "-o", "json", "--router", f"127.0.0.1:{cluster.grpc_port}"], capture_output=True, check=True).stdout)
+    (row,) = status["shadows"]
+    figures = {f["figure"]: f for f in row["figures"]}
+    assert row["share"] == 0.5 and set(figures) == {"ttft", "itl", "finish", "cached", "failed"}
+    assert all((f["n_live"], f["n_shadow"]) == (cached["round_robin"][0], cached["predicted"][0]) for name, f in figures.items() if name != "itl"), figures
+    ratio = {p: c / of for p, (_, c, of) in cached.items()}
+    assert ratio["predicted"] > 1.5 * ratio["round_robin"]
+    assert figures["cached"]["verdict"] == "better" and figures["cached"]["low"] > 0, figures["cached"]
+    assert figures["cached"]["shadow"] == pytest.approx(ratio["predicted"], rel=0.1)
+    assert figures["failed"]["verdict"] == "unclear" and figures["failed"]["live"] == 0
+    shown = subprocess.run([CTL, "cluster", "status", "--router", f"127.0.0.1:{cluster.grpc_port}"], capture_output=True, text=True, check=True).stdout
+    assert "50 % of the sessions follow it" in shown and "measured cached" in shown, shown
+    until(lambda: cluster.metric("cgn_shadow_measured_requests", policy="predicted", figure="cached") == cached["predicted"][0], cluster.logs)
+    assert cluster.metric("cgn_shadow_measured_ratio", policy="predicted", figure="cached", end="low") > 0
+    # Another live policy begins a new comparison.
+    subprocess.run([CTL, "cluster", "set-policy", "--policy", "random", "--router", f"127.0.0.1:{cluster.grpc_port}"], check=True, capture_output=True)
+    cluster.chat("hello", max_tokens=1)
+    status = json.loads(subprocess.run([CTL, "cluster", "status", "-o", "json", "--router", f"127.0.0.1:{cluster.grpc_port}"], capture_output=True, check=True).stdout)
+    assert all(f["n_live"] + f["n_shadow"] <= 1 and f["verdict"] == "too few" for f in status["shadows"][0]["figures"])

@@ -178,7 +178,7 @@ static void a_request_is_told_with_what_was_predicted_and_what_came(void **state
 	assert_int_equal(json_get_u64(member_of(c, "held_by_tier"), "ram", 9), 0);
 	assert_float_equal(json_get_f64(member_of(c, "predicted_ms"), "prefill", 0), 3.5, 1e-6);
 	struct json_val s = element_at(member_of(t, "shadows"), 0);
-	assert_float_equal(json_get_f64(s, "regret_ms", 0), -1.5, 1e-6);
+	assert_float_equal(json_get_f64(s, "believed_ms", 0), -1.5, 1e-6);
 	assert_int_equal(count_elements(ring_ask(r, "r2", &out)), 0);
 	cgn_buf_fini(&out);
 	explain_ring_free(&r);
@@ -639,10 +639,10 @@ static void a_shadow_chooses_from_the_same_and_changes_nothing(void **state)
 	route_terms(&p.ask, &p.cands[index], &its);
 	double cheaper = ours.queue_ms + ours.prefill_ms + ours.fetch_ms + ours.slowdown_ms - its.queue_ms -
 		its.prefill_ms - its.fetch_ms - its.slowdown_ms;
-	assert_float_equal(s.regret_ms, cheaper, 1e-3);
+	assert_float_equal(s.believed_ms, cheaper, 1e-3);
 	assert_true(cheaper > 0);
 	explain_shadow(&p, ROUTE_LEAST_LOADED, w.view, &s, &index);
-	assert_true(s.agrees && s.regret_ms == 0);
+	assert_true(s.agrees && s.believed_ms == 0);
 	assert_int_equal(w.shared.stats[2].inflight, 2);
 	world_fini(&w);
 }

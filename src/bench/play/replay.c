@@ -87,6 +87,30 @@ static void put_quotes(struct replay_result *r, struct json_out *o)
 	json_close(o, '}');
 }
 
+/* Write the measured difference of each policy of router.shadow to the one that most requests follow. */
+static void put_arms(const struct replay_cfg *cfg, const struct replay_result *r, struct json_out *o)
+{
+	json_key_open(o, "shadows", '[');
+	for (size_t i = 0; i < cfg->arms.n; i++) {
+		json_open(o, '{');
+		json_key_z(o, "policy", route_policy_text(cfg->arms.shadows[i]));
+		for (unsigned f = 0; f < ARMS_FIGURES; f++) {
+			const struct arms_estimate *e = &r->arms[i][f];
+			json_key_open(o, arms_figure_text((enum arms_figure)f), '{');
+			json_key_u64(o, "n_live", e->n_live);
+			json_key_u64(o, "n_shadow", e->n_shadow);
+			json_key_f64(o, "live", e->live);
+			json_key_f64(o, "shadow", e->shadow);
+			json_key_f64(o, "low", e->low);
+			json_key_f64(o, "high", e->high);
+			json_key_z(o, "verdict", arms_verdict_text(e->verdict));
+			json_close(o, '}');
+		}
+		json_close(o, '}');
+	}
+	json_close(o, ']');
+}
+
 static void put_case(struct bench *b, struct play_case *c, struct json_out *o)
 {
 	struct replay_result *r = &c->result;
@@ -119,6 +143,8 @@ static void put_case(struct bench *b, struct play_case *c, struct json_out *o)
 		put_pools(b, c, o);
 	if (b->play->cfg.quotes)
 		put_quotes(r, o);
+	if (b->play->cfg.arms.share > 0)
+		put_arms(&b->play->cfg, r, o);
 	json_close(o, '}');
 }
 
@@ -193,6 +219,21 @@ static void say_head(const struct bench *b)
 			b->caches[i], 100 * trace_found_ratio(b->found[i]));
 }
 
+static void say_arms(const struct play_case *c)
+{
+	for (size_t i = 0; c->cfg.arms.share > 0 && i < c->cfg.arms.n; i++)
+		for (unsigned f = 0; f < ARMS_FAILED; f++) {
+			const struct arms_estimate *e = &c->result.arms[i][f];
+			(void)printf(
+				"%s, beside %s: %s %.4g, %.4g of %s: %+.4g (%+.4g to %+.4g), %s; %" PRIu64
+				" and %" PRIu64 " requests\n",
+				route_policy_text(c->cfg.arms.shadows[i]), c->name,
+				arms_figure_text((enum arms_figure)f), e->shadow, e->live, c->name,
+				e->shadow - e->live, e->low, e->high, arms_verdict_text(e->verdict),
+				e->n_shadow, e->n_live);
+		}
+}
+
 static CGN_RC report_table(struct bench *b, struct cgn_err *err)
 {
 	struct ctl_table t = {0};
@@ -215,7 +256,10 @@ static CGN_RC report_table(struct bench *b, struct cgn_err *err)
 		CTL_CELL(&t, "REFUSED", "%" PRIu64, play_refused(r));
 		CTL_CELL(&t, "WALL", "%.1f s", b->play->cases[i].wall_s);
 	}
-	return ctl_table_print(&t, false, err);
+	CGN_TRY(ctl_table_print(&t, false, err));
+	for (size_t i = 0; i < b->play->n_cases; i++)
+		say_arms(&b->play->cases[i]);
+	return CGN_OK;
 }
 
 static void row_pools(struct bench *b, struct play_case *c, struct ctl_table *t)
@@ -336,6 +380,7 @@ static CGN_RC read_rules(const struct ctl_args *a, struct bench *b, struct cgn_e
 	CGN_TRY(settings_load(file != NULL ? file : "defaults", cgn_buf_view(&text), NULL, sets, n, &cfg,
 		err));
 	chooser_rules_fill(cfg, &b->play->rules);
+	arms_rules_fill(cfg, &b->play->cfg.arms);
 	b->play->cfg.ttft_slo = cfg->router.admission.ttft_slo;
 	b->play->cfg.bandwidth = (double)cfg->router.disagg.kv_bandwidth;
 	read_tenants(cfg, b);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cluster: shows the nodes that a router knows, and cordons or drains one. */
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -231,13 +232,32 @@ static void model_line(const Cognitora__V1__StatusResponse *s, size_t i, struct 
 	cgn_buf_char(out, '\n');
 }
 
+static void figure_line(const Cognitora__V1__ShadowFigure *f, struct cgn_buf *out)
+{
+	cgn_buf_fmt(out, "          measured %-6s ", ctl_shown(f->figure));
+	if (isnan(f->live)) {
+		cgn_buf_fmt(out, "too few: %llu requests, live %llu\n", (unsigned long long)f->n_shadow,
+			(unsigned long long)f->n_live);
+		return;
+	}
+	cgn_buf_fmt(out, "%.4g %s, live %.4g: ", f->shadow, ctl_shown(f->unit), f->live);
+	if (!isnan(f->low))
+		cgn_buf_fmt(out, "%+.4g (%+.4g to %+.4g), ", f->shadow - f->live, f->low, f->high);
+	cgn_buf_fmt(out, "%s; %llu requests, live %llu\n", ctl_shown(f->verdict),
+		(unsigned long long)f->n_shadow, (unsigned long long)f->n_live);
+}
+
 static void shadow_line(const Cognitora__V1__ShadowStatus *s, struct cgn_buf *out)
 {
 	cgn_buf_fmt(out,
-		"shadow    %s: %llu of %llu decisions the same; else %.1f ms cheaper, %.1f ms dearer in all; %llu tokens held, chosen ones %llu\n",
+		"shadow    %s: %llu of %llu decisions the same; %llu tokens held, chosen ones %llu; the router believes the others %.1f ms cheaper, %.1f ms dearer in all\n",
 		ctl_shown(s->policy), (unsigned long long)s->agreed,
-		(unsigned long long)(s->agreed + s->differed), s->cheaper_ms, s->dearer_ms,
-		(unsigned long long)s->cached_tokens, (unsigned long long)s->chosen_cached_tokens);
+		(unsigned long long)(s->agreed + s->differed), (unsigned long long)s->cached_tokens,
+		(unsigned long long)s->chosen_cached_tokens, s->cheaper_ms, s->dearer_ms);
+	if (s->n_figures > 0)
+		cgn_buf_fmt(out, "          %.3g %% of the sessions follow it\n", 100 * s->share);
+	for (size_t i = 0; i < s->n_figures; i++)
+		figure_line(s->figures[i], out);
 }
 
 static void traffic_line(const Cognitora__V1__TrafficStatus *t, struct cgn_buf *out)

@@ -181,13 +181,14 @@ static void decision_lines(struct view *w, struct json_val d, struct cgn_buf *ou
 
 static void shadow_line(struct view *w, struct json_val s, struct cgn_buf *out)
 {
-	double regret = real_of(s, "regret_ms");
+	double believed = real_of(s, "believed_ms");
 	bool agrees = json_get_bool(s, "agrees", false);
 	cgn_buf_fmt(out, "  %s would have chosen %s", text_of(w, s, "policy"),
 		agrees ? "the same" : text_of(w, s, "node"));
 	if (!agrees)
-		cgn_buf_fmt(out, " (holds %s blocks), %g ms %s as predicted", number_of(w, s, "held_blocks"),
-			regret < 0 ? -regret : regret, regret < 0 ? "dearer" : "cheaper");
+		cgn_buf_fmt(out, " (holds %s blocks), %g ms %s as the router believes",
+			number_of(w, s, "held_blocks"), believed < 0 ? -believed : believed,
+			believed < 0 ? "dearer" : "cheaper");
 	cgn_buf_char(out, '\n');
 }
 

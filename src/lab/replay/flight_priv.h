@@ -2,6 +2,7 @@
 /* flight: a request of the replay, from its choice of a node to its last token, and its quote. */
 #pragma once
 #include "lab/enginemodel/enginemodel.h"
+#include "policy/route/arms/arms.h"
 #include "policy/route/chooser/chooser.h"
 #include "policy/route/quote/quote.h"
 
@@ -49,6 +50,8 @@ struct replay_flight {
 	cgn_nsec first, last;
 	struct enginemodel_job *job;
 	struct replay_quoted quoted;
+	struct arms_seat seat;
+	uint32_t cached;       /* Tokens of the prompt that the engine had. */
 	double from_j, joules; /* See energy_meter: a sum at the phase's begin, and the joules so far. */
 };
 

@@ -153,6 +153,7 @@ enum replay_sent replay_send(struct replay *r, const struct replay_call *c,
 {
 	struct chooser_ask ask = replay_ask(r, c->request);
 	struct replay_flight draft = {.call = *c};
+	draft.seat = replay_arms_seat(r, c->request, &ask);
 	struct chooser_pick_result pick = first_pick(r, &ask, &draft);
 	if (pick.verdict != ROUTE_PICKED)
 		return why_not_sent(&pick);
@@ -209,6 +210,7 @@ static void on_arrival(struct replay *r)
 static void on_prompt(struct replay *r, struct replay_flight *f, const struct enginemodel_progress *g)
 {
 	struct replay_node *counts = r->nodes[f->node].counts;
+	f->cached = (uint32_t)g->cached;
 	if (f->call.foreign == NULL && !f->call.goes_on)
 		r->result->cached_blocks += g->cached / r->trace->block_tokens;
 	counts->prompt_tokens += f->call.request->input;
@@ -268,6 +270,7 @@ static void on_progress(struct replay *r, const struct enginemodel_progress *g)
 		samples_add(&r->result->per_token, cgn_since(r->now, f->first) / (g->given - 1));
 	chooser_done(r->chooser, &f->ticket, &(struct chooser_outcome){.answer_tokens = g->given}, r->now);
 	quotes_done(r, f, g->given);
+	replay_arms_end(r, f, g->given);
 	r->result->done += f->call.foreign == NULL;
 	r->inflight--;
 	flight_end(r, f);
@@ -376,6 +379,7 @@ static void sum_up(struct replay *r)
 	for (uint32_t i = 0; i < s->n_nodes; i++)
 		s->preempted += enginemodel_stats(r->nodes[i].engine).preempted;
 	energy_sum_up(r);
+	replay_arms_sum_up(r);
 	scale_sum_up(r);
 	s->imbalance = over_mean(s, time_of_tokens, r->cfg);
 	s->imbalance_busy = over_mean(s, time_of_steps, r->cfg);
@@ -424,6 +428,7 @@ static CGN_RC prepare_replay(struct replay *r, struct cgn_err *err)
 	r->transfer = transfer_new();
 	energy_open(r);
 	quotes_open(r);
+	replay_arms_open(r);
 	CGN_TRY(scale_open(r, err));
 	CGN_TRY(stores_open(r, err));
 	const struct chooser_shared shared = {r->cluster->stats, r->index, r->record, r->pending,
@@ -459,6 +464,7 @@ void replay_close(struct replay *r)
 	pending_free(&r->pending);
 	energy_close(r);
 	quote_book_free(&r->quotes);
+	replay_arms_close(r);
 	scale_close(r);
 	stores_close(r);
 	replay_fleet_fini(r);

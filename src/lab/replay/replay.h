@@ -23,6 +23,7 @@
 #include "lab/trace/trace.h"
 #include "policy/fleet/autoscale/autoscale.h"
 #include "policy/power/energy/park.h"
+#include "policy/route/arms/arms.h"
 #include "policy/route/queue/queue.h"
 #include "policy/route/quote/quote.h"
 #include "policy/route/routing/routing.h"
@@ -71,6 +72,8 @@ struct replay_cfg {
 	struct enginemodel_terms terms;
 	uint32_t max_batch, step_tokens, max_queue;
 	bool quotes; /* Quote each request, and compare the quote with what the request took. */
+	/* A share of the sessions follows other policies (policy/route/arms); |live| is of no effect. Not with prefill nodes. */
+	struct arms_rules arms;
 	/* The GPU of each node; NULL: energy is not counted. The router learns each node's power as it would from its
 	 * counter, read once a second; rules->energy says what it does with it. */
 	const struct gpu *gpu;
@@ -171,6 +174,7 @@ struct replay_result {
 	size_t n_hours;
 	struct replay_quotes quotes[QUOTE_FIGURES];
 	struct replay_removals removals;
+	struct arms_estimate arms[ARMS_SHADOWS][ARMS_FIGURES]; /* The shadows of cfg->arms. */
 };
 
 /* Play |t| and fill |out|, which the caller frees with replay_result_fini. NO_MEMORY; INVALID: nodes are not

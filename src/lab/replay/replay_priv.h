@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* State shared by the files of replay. replay.c: time, arrivals and choices. fleet.c: the nodes and their
  * reports to the router. waiting.c: requests that no node has room for. pools.c: the decode legs of requests
- * whose prompt another node computed. stores.c: the block stores of nodes whose engines end. energy.c: the nodes' power, what the router learns of it, and parking. */
+ * whose prompt another node computed. stores.c: the block stores of nodes whose engines end. arms.c: requests that follow another policy.
+ * energy.c: the nodes' power, what the router learns of it, and parking. */
 #pragma once
 #include "lab/replay/energy_priv.h"
 #include "lab/replay/flight_priv.h"
 #include "lab/replay/replay.h"
 #include "lab/replay/scale_priv.h"
 #include "policy/route/admission/admission.h"
+#include "policy/route/arms/unit.h"
 #include "policy/route/chooser/chooser.h"
 
 struct replay;
@@ -89,8 +91,10 @@ struct replay {
 	struct admission *admission;
 	struct cgn_link decided;   /* Waiters that have a verdict. */
 	struct quote_book *quotes; /* NULL: none are made. */
-	cgn_nsec wait;             /* Predicted for the next request that waits. */
-	uint64_t *chain;           /* Digests of the request being placed. */
+	struct arms *arms;         /* NULL: all requests follow one policy. */
+	struct unit_counts *units;
+	cgn_nsec wait;   /* Predicted for the next request that waits. */
+	uint64_t *chain; /* Digests of the request being placed. */
 	uint64_t itl_seen,
 		itl_every; /* Every |itl_every|th time between tokens is kept, at most SAMPLES_MAX. */
 	bool no_memory;    /* Sticky. */
@@ -145,6 +149,15 @@ void stores_fetch(struct replay *r, struct replay_server *n, uint32_t blocks);
 /* hours.c: the first tokens and joules of each hour. */
 void hours_ttft(struct replay *r, cgn_nsec came, cgn_nsec took);
 void hours_sum_up(struct replay *r);
+
+/* arms.c: nothing happens without cfg->arms. */
+void replay_arms_open(struct replay *r);
+void replay_arms_close(struct replay *r);
+/* Give the request its arm, and let |ask| follow it. */
+struct arms_seat replay_arms_seat(struct replay *r, const struct trace_request *q, struct chooser_ask *ask);
+/* The request ended: |f| has given |tokens|. */
+void replay_arms_end(struct replay *r, const struct replay_flight *f, uint64_t tokens);
+void replay_arms_sum_up(struct replay *r);
 
 /* pools.c */
 /* Return true if requests may be split. */

@@ -64,8 +64,8 @@ function candidates(t) {
 }
 function shadowTable(t) {
 	if (!t.shadows?.length) return null;
-	return table("Other policies, for this request", [{ name: "Policy" }, { name: "Node" }, { name: "It would have saved", num: true }, { name: "Holds", num: true }],
-		t.shadows.map((s) => el("tr", null, cell(s.policy), cell(s.node + (s.agrees ? ", the same" : "")), cell(s.agrees ? "" : ms(s.regret_ms), "num"), cell(String(s.held_blocks), "num"))));
+	return table("Other policies, for this request", [{ name: "Policy" }, { name: "Node" }, { name: "The router believes it saves", num: true }, { name: "Holds", num: true }],
+		t.shadows.map((s) => el("tr", null, cell(s.policy), cell(s.node + (s.agrees ? ", the same" : "")), cell(s.agrees ? "" : ms(s.believed_ms), "num"), cell(String(s.held_blocks), "num"))));
 }
 function splitText(t) {
 	const s = t.split;

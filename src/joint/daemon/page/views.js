@@ -117,22 +117,30 @@ const models = {
 
 const sum = (list, want) => (list ?? []).filter((s) => Object.entries(want).every(([k, v]) => s.labels[k] === v)).reduce((a, s) => a + s.value, 0);
 
+/* "−38 % (−46 to −30 %)". */
+function measured(m, policy) {
+	const at = (end) => (m.cgn_shadow_measured_ratio ?? []).find((s) => s.labels.policy === policy && s.labels.figure === "ttft" && s.labels.end === end)?.value;
+	const share = (v) => `${v > 0 ? "+" : ""}${Math.round(100 * v)}`;
+	if (at("middle") === undefined) return "not measured";
+	return Number.isFinite(at("low")) ? `${share(at("middle"))} % (${share(at("low"))} to ${share(at("high"))} %)` : "too few";
+}
 function shadows(m) {
 	const names = [...new Set((m.cgn_shadow_decisions_total ?? []).map((s) => s.labels.policy))];
 	if (!names.length)
-		return el("p", { class: "soft" }, "No other policy is compared. Set router.shadow to see what others would have chosen, without any effect.");
-	return table("What other policies would have chosen", [{ name: "Policy" }, { name: "Decisions", num: true }, { name: "Same node", num: true }, { name: "It was cheaper by", num: true }, { name: "Ours was cheaper by", num: true }, { name: "Cached tokens: it, ours", num: true, wide: true }],
+		return el("p", { class: "soft" }, "No other policy is compared. Set router.shadow to see what others would have chosen, and router.shadow_share to measure what they bring.");
+	return table("What other policies would have chosen", [{ name: "Policy" }, { name: "Decisions", num: true }, { name: "Same node", num: true }, { name: "Measured TTFT, to ours", num: true }, { name: "Requests", num: true }, { name: "Believed cheaper, dearer", num: true, wide: true }, { name: "Cached tokens: it, ours", num: true, wide: true }],
 		names.map((p) => {
 			const yes = sum(m.cgn_shadow_decisions_total, { policy: p, agree: "yes" }), no = sum(m.cgn_shadow_decisions_total, { policy: p, agree: "no" });
-			const regret = (c) => sum(m.cgn_shadow_regret_seconds_sum, { policy: p, cheaper: c });
-			return el("tr", null, cell(p), cell(count(yes + no), "num"), cell(percent(yes, yes + no), "num"), cell(ms(1e3 * regret("shadow")) + " in all", "num"), cell(ms(1e3 * regret("chosen")) + " in all", "num"),
+			const believed = (c) => ms(1e3 * sum(m.cgn_shadow_believed_seconds_sum, { policy: p, cheaper: c }));
+			const n = sum(m.cgn_shadow_measured_requests, { policy: p, figure: "ttft" });
+			return el("tr", null, cell(p), cell(count(yes + no), "num"), cell(percent(yes, yes + no), "num"), cell(measured(m, p), "num"), cell(count(n), "num"), cell(`${believed("shadow")}, ${believed("chosen")}`, "num wide"),
 				cell([["shadow"], ["chosen"]].map(([of]) => count(sum(m.cgn_shadow_cached_tokens_total, { policy: p, of }))).join(" · "), "num wide"));
 		}));
 }
 const cache = {
 	title: "Cache", every: 4000,
 	async show(box) {
-		const [n, m, i] = await Promise.all([get("nodes"), metrics(["cgn_cached_tokens_total", "cgn_tokens_total", "cgn_shadow_decisions_total", "cgn_shadow_regret_seconds_sum", "cgn_shadow_cached_tokens_total"]), get("index")]);
+		const [n, m, i] = await Promise.all([get("nodes"), metrics(["cgn_cached_tokens_total", "cgn_tokens_total", "cgn_shadow_decisions_total", "cgn_shadow_believed_seconds_sum", "cgn_shadow_measured_ratio", "cgn_shadow_measured_requests", "cgn_shadow_cached_tokens_total"]), get("index")]);
 		const predicted = sum(m.cgn_cached_tokens_total, { kind: "predicted" }), actual = sum(m.cgn_cached_tokens_total, { kind: "actual" }), prompt = sum(m.cgn_tokens_total, { kind: "prompt" });
 		const of = (k, kind) => sum(m.cgn_cached_tokens_total, { node: k.id, kind, ...(k.router ? { router: k.router } : {}) });
 		box.replaceChildren(el("h1", null, "Cache"),

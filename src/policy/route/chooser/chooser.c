@@ -397,7 +397,7 @@ void chooser_weigh(struct chooser *c, const struct chooser_ask *ask, size_t n)
 
 struct route_ask chooser_route_ask(const struct chooser *c, const struct chooser_ask *ask)
 {
-	return (struct route_ask){.policy = ask->rules->policy,
+	return (struct route_ask){.policy = chooser_policy(ask),
 		.weights = ask->rules->weights,
 		.chain = ask->chain,
 		.blocks = ask->blocks,

@@ -36,6 +36,9 @@ struct chooser_source {
 #define CHOOSER_NO_PIN UINT32_MAX
 struct chooser_ask {
 	const struct route_rules *rules;
+	/* The request follows |policy| in the place of rules->policy (policy/route/arms). */
+	bool follows;
+	enum route_policy policy;
 	const struct view_model *model; /* NULL: no node has the model. */
 	const uint64_t *chain;          /* Short digests of the prompt's blocks. */
 	size_t blocks;                  /* 0: no prompt. */
@@ -78,6 +81,11 @@ struct chooser_pick_result {
 	bool claimed; /* chooser_claim has taken the place. */
 };
 
+/* Return the policy that decides. */
+static inline enum route_policy chooser_policy(const struct chooser_ask *ask)
+{
+	return ask->follows ? ask->policy : ask->rules->policy;
+}
 /* Return true when nodes of this role (COGNITORA__V1__ROLE__*) are meant for the request. Other nodes are
  * used only when there is no such node. */
 bool chooser_role_fits(const struct chooser_ask *ask, int role);

@@ -30,7 +30,7 @@ struct fixed_split {
 
 struct fixed_shadow {
 	const char *policy;
-	float regret_ms;
+	float believed_ms;
 	uint32_t held;
 	uint8_t agrees;
 };
@@ -203,7 +203,7 @@ size_t explain_put_decision(uint8_t *to, const struct explain_decision *d)
 	for (size_t i = 0; i < d->n_shadows; i++) {
 		const struct explain_shadow *s = &d->shadows[i];
 		struct fixed_shadow fs = {.policy = s->policy,
-			.regret_ms = s->regret_ms,
+			.believed_ms = s->believed_ms,
 			.held = s->held,
 			.agrees = s->agrees};
 		to = bytes_put(to, &fs, sizeof fs);
@@ -245,7 +245,7 @@ void explain_get_decision(const struct explain_head *h, struct explain_decision 
 		struct fixed_shadow fs;
 		from = bytes_get(from, &fs, sizeof fs);
 		out->shadows[i] = (struct explain_shadow){.policy = fs.policy,
-			.regret_ms = fs.regret_ms,
+			.believed_ms = fs.believed_ms,
 			.held = fs.held,
 			.agrees = fs.agrees};
 		from = get_text(from, &out->shadows[i].node);

@@ -176,10 +176,10 @@ void explain_pick(const struct chooser_ask *ask, const struct chooser_pick_resul
 {
 	struct best b = {.most = EXPLAIN_CANDS - places_kept(ask, p)};
 	best_of(p, &b);
-	out->policy = route_policy_text(ask->rules->policy);
+	out->policy = route_policy_text(chooser_policy(ask));
 	out->attempt = ask->prefill ? 0 : (uint32_t)ask->n_excluded + 1;
 	out->verdict = p->verdict;
-	out->unit = units[ask->rules->policy];
+	out->unit = units[chooser_policy(ask)];
 	out->blocks = (uint32_t)ask->blocks;
 	out->chain = ask->blocks > 0 ? ask->chain[ask->blocks - 1] : 0;
 	out->common = least_held(p);
@@ -231,7 +231,7 @@ void explain_other(const struct chooser_pick_result *p, const char *policy, size
 	out->agrees = index == p->index;
 	out->held = p->cands[index].held;
 	if (!out->agrees)
-		out->regret_ms =
+		out->believed_ms =
 			(float)(cost_ms(&p->ask, &p->cands[p->index]) - cost_ms(&p->ask, &p->cands[index]));
 }
 

@@ -56,7 +56,7 @@ struct explain_shadow {
 	struct cgn_str node; /* Empty: no node. */
 	bool agrees;
 	/* Predicted cost of the chosen node less that of this one; above 0: this one was cheaper. */
-	float regret_ms;
+	float believed_ms;
 	uint32_t held; /* Blocks held at this node. */
 };
 

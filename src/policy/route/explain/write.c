@@ -99,7 +99,7 @@ static void shadow_fill(struct pb_tree *t, const struct explain_shadow *s, Cogni
 	to->policy = pb_text(s->policy);
 	to->node = pb_tree_text(t, s->node);
 	to->agrees = s->agrees;
-	to->regret_ms = six_digits((double)s->regret_ms);
+	to->believed_ms = six_digits((double)s->believed_ms);
 	to->held_blocks = s->held;
 }
 

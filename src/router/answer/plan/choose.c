@@ -5,6 +5,7 @@
 #include "router/answer/plan/queue.h"
 #include "router/answer/plan/refused.h"
 #include "router/answer/selection/selection.h"
+#include "router/request/account/arms.h"
 #include "router/request/isolate/isolate.h"
 
 /* Make room in plan.excluded for the nodes that were tried, and for those of |m| twice. False: out of memory. */
@@ -98,7 +99,7 @@ struct chooser_ask gw_choose_ask(struct gw_req *r, const struct plan_leg *leg)
 	const struct view_model *model = view_model_find(w->view, leg->model);
 	const struct view_node *pin = is_pinned ? view_node_find(w->view, r->client.pin) : home_of(r, model);
 	bool none = (is_pinned && pin == NULL) || gw_isolation_leaks(r, model);
-	return (struct chooser_ask){
+	struct chooser_ask ask = {
 		.rules = &w->rules->route,
 		.model = none ? NULL : model,
 		.chain = p->chain.short_digests,
@@ -120,6 +121,8 @@ struct chooser_ask gw_choose_ask(struct gw_req *r, const struct plan_leg *leg)
 		.n_excluded = n_excluded,
 		.now = cgn_loop_now(w->loop),
 	};
+	gw_arms_follow(r, &ask);
+	return ask;
 }
 
 bool gw_can_send(struct gw_req *r, const struct plan_leg *leg)

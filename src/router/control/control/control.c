@@ -305,6 +305,7 @@ CGN_RC router_rules_load(struct router *r, struct cgn_err *err)
 		gw_rules_unref(&rules);
 		return rc;
 	}
+	router_shadows_follow(r, rules);
 	if (view != NULL)
 		view_distribute(r, view, rules);
 	CGN_ON_EXIT(gw_rules_unref) struct gw_rules *before = r->published.rules;
@@ -444,6 +445,7 @@ static void on_tick(struct cgn_timer *t)
 	router_budgets_report(r);
 	gw_calibrations_follow(r->shared.calibrations, r->published.view, &r->published.rules->cascade);
 	router_traffic_note(r);
+	router_shadows_note(r);
 	router_access_report(r);
 	router_energy_follow(r, cgn_loop_now(r->loop));
 	router_parking_follow(r, cgn_loop_now(r->loop));

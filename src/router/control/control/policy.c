@@ -5,8 +5,10 @@
 #include "router/control/control/policy.h"
 
 #include "base/log/log.h"
+#include "base/mix/mix.h"
 #include "policy/route/routing/document.h"
 #include "router/control/control/router.h"
+#include "router/shared/arms/arms.h"
 
 #define CONFIGURATION "configuration"
 
@@ -64,21 +66,79 @@ void router_policy_fill(struct router *r, Cognitora__V1__PolicyStatus *to)
 	to->capacity = rules->weights.capacity;
 }
 
+static void figure_fill(const struct arms_estimate *e, enum arms_figure f, Cognitora__V1__ShadowFigure *to)
+{
+	to->figure = pb_text(arms_figure_text(f));
+	to->unit = pb_text(arms_figure_unit(f));
+	to->n_live = e->n_live;
+	to->n_shadow = e->n_shadow;
+	to->live = e->live;
+	to->shadow = e->shadow;
+	to->low = e->low;
+	to->high = e->high;
+	to->verdict = pb_text(arms_verdict_text(e->verdict));
+}
+
 static void shadow_fill(struct telemetry *t, enum route_policy policy, Cognitora__V1__ShadowStatus *to)
 {
 	const char *name = route_policy_text(policy);
 	to->policy = pb_text(name);
 	to->agreed = metric_count(METRIC_OF(t, SHADOW_DECISIONS, name, "yes"));
 	to->differed = metric_count(METRIC_OF(t, SHADOW_DECISIONS, name, "no"));
-	to->cheaper_ms = (double)metric_sum(METRIC_OF(t, SHADOW_REGRET, name, "shadow")) / 1e6;
-	to->dearer_ms = (double)metric_sum(METRIC_OF(t, SHADOW_REGRET, name, "chosen")) / 1e6;
+	to->cheaper_ms = (double)metric_sum(METRIC_OF(t, SHADOW_BELIEVED, name, "shadow")) / 1e6;
+	to->dearer_ms = (double)metric_sum(METRIC_OF(t, SHADOW_BELIEVED, name, "chosen")) / 1e6;
 	to->cached_tokens = metric_count(METRIC_OF(t, SHADOW_CACHED_TOKENS, name, "shadow"));
 	to->chosen_cached_tokens = metric_count(METRIC_OF(t, SHADOW_CACHED_TOKENS, name, "chosen"));
 }
 
 void router_shadows_fill(const struct router *r, struct pb_tree *t, Cognitora__V1__StatusResponse *rs)
 {
-	for (size_t i = 0; i < r->published.rules->shadow.n; i++)
-		shadow_fill(r->shared.telemetry, r->published.rules->shadow.policies[i],
-			PB_ADD(t, rs, shadows, shadow_status));
+	const struct arms_rules *arms = &r->published.rules->shadow.arms;
+	for (size_t i = 0; i < arms->n; i++) {
+		struct arms_estimate e[ARMS_FIGURES];
+		Cognitora__V1__ShadowStatus *to = PB_ADD(t, rs, shadows, shadow_status);
+		shadow_fill(r->shared.telemetry, arms->shadows[i], to);
+		to->share = arms->share / (double)arms->n;
+		if (!(arms->share > 0))
+			continue;
+		gw_arms_estimate(r->shared.arms, i, e);
+		for (unsigned f = 0; f < ARMS_FIGURES; f++)
+			figure_fill(&e[f], (enum arms_figure)f, PB_ADD(t, to, figures, shadow_figure));
+	}
+}
+
+/* Show the difference of a figure, and the ends of its interval, as a share of the live policy's mean. */
+static void difference_show(struct telemetry *t, const char *policy, enum arms_figure f,
+	const struct arms_estimate *e)
+{
+	const char *figure = arms_figure_text(f);
+	metric_set(METRIC_OF(t, SHADOW_MEASURED, policy, figure, "low"), e->low / e->live);
+	metric_set(METRIC_OF(t, SHADOW_MEASURED, policy, figure, "middle"), (e->shadow - e->live) / e->live);
+	metric_set(METRIC_OF(t, SHADOW_MEASURED, policy, figure, "high"), e->high / e->live);
+	metric_set(METRIC_OF(t, SHADOW_MEASURED_REQUESTS, policy, figure), (double)e->n_shadow);
+}
+
+void router_shadows_note(const struct router *r)
+{
+	const struct arms_rules *arms = &r->published.rules->shadow.arms;
+	for (size_t i = 0; arms->share > 0 && i < arms->n; i++) {
+		struct arms_estimate e[ARMS_FIGURES];
+		gw_arms_estimate(r->shared.arms, i, e);
+		for (unsigned f = 0; f < ARMS_FIGURES; f++)
+			difference_show(r->shared.telemetry, route_policy_text(arms->shadows[i]),
+				(enum arms_figure)f, &e[f]);
+	}
+}
+
+void router_shadows_follow(struct router *r, struct gw_rules *rules)
+{
+	struct arms_rules *arms = &rules->shadow.arms;
+	arms->live = rules->route.policy;
+	for (size_t i = 0; i < ROUTE_POLICIES; i++) {
+		const char *name = route_policy_text((enum route_policy)i);
+		metric_forget(r->shared.telemetry, METRIC_SHADOW_MEASURED, "policy", name);
+		metric_forget(r->shared.telemetry, METRIC_SHADOW_MEASURED_REQUESTS, "policy", name);
+	}
+	arms->variant = mix_fnv1a(MIX_FNV1A, &rules->route.weights, sizeof rules->route.weights);
+	gw_arms_set(r->shared.arms, arms);
 }

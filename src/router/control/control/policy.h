@@ -18,7 +18,12 @@ struct router_policy {
 /* Apply the policy document |text| (empty: none) that was read from |where|. A bad document is logged and the
  * last good one stays. */
 void router_policy_update(struct router *r, struct cgn_str text, const char *where);
-/* Fill in the decisions of each shadow policy. */
+struct gw_rules;
+/* Before the workers get |rules|: complete the rules of the comparison with the policy in use, and compare by them. */
+void router_shadows_follow(struct router *r, struct gw_rules *rules);
+/* Set the gauges of the policies that sessions follow. */
+void router_shadows_note(const struct router *r);
+/* Fill in the decisions of each shadow policy, and the measured figures of the sessions that follow it. */
 void router_shadows_fill(const struct router *r, struct pb_tree *t, Cognitora__V1__StatusResponse *rs);
 /* Fill |to|, which borrows from |r|. */
 void router_policy_fill(struct router *r, Cognitora__V1__PolicyStatus *to);

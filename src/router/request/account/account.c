@@ -3,6 +3,7 @@
 #include "base/log/log.h"
 #include "io/os/linefile/linefile.h"
 #include "policy/answer/opening/opening.h"
+#include "router/request/account/arms.h"
 #include "router/request/account/explain.h"
 #include "router/request/account/series_priv.h"
 #include "router/request/account/sessions.h"
@@ -280,5 +281,6 @@ void gw_account_end(struct gw_req *r)
 	gw_trace_end(r, status, final_outcome(r, status), now);
 	gw_joules_count(r, &joules);
 	gw_explain_end(r, status, final_outcome(r, status), now);
+	gw_arms_end(r, status, final_outcome(r, status), now);
 	access_log(r, status, final_outcome(r, status), &joules, now);
 }

@@ -43,8 +43,8 @@ static struct gw_shadow *shadow_cells(struct gw_worker *w, enum route_policy pol
 	*s = (struct gw_shadow){
 		.agrees = METRIC_OF(w->shared->telemetry, SHADOW_DECISIONS, name, "yes"),
 		.differs = METRIC_OF(w->shared->telemetry, SHADOW_DECISIONS, name, "no"),
-		.cheaper = METRIC_OF(w->shared->telemetry, SHADOW_REGRET, name, "shadow"),
-		.dearer = METRIC_OF(w->shared->telemetry, SHADOW_REGRET, name, "chosen"),
+		.cheaper = METRIC_OF(w->shared->telemetry, SHADOW_BELIEVED, name, "shadow"),
+		.dearer = METRIC_OF(w->shared->telemetry, SHADOW_BELIEVED, name, "chosen"),
 		.its = METRIC_OF(w->shared->telemetry, SHADOW_CACHED_TOKENS, name, "shadow"),
 		.ours = METRIC_OF(w->shared->telemetry, SHADOW_CACHED_TOKENS, name, "chosen"),
 	};
@@ -66,10 +66,10 @@ static void shadow_count(struct gw_worker *w, const struct chooser_ask *ask,
 	metric_add(s->agrees ? cells->agrees : cells->differs, 1);
 	metric_add(cells->its, tokens_held(w, ask, &p->cands[index]));
 	metric_add(cells->ours, tokens_held(w, ask, &p->cands[p->index]));
-	if (s->agrees || s->regret_ms == 0 || !isfinite(s->regret_ms))
+	if (s->agrees || s->believed_ms == 0 || !isfinite(s->believed_ms))
 		return;
-	metric_observe(s->regret_ms > 0 ? cells->cheaper : cells->dearer,
-		(cgn_nsec)((double)fabsf(s->regret_ms) * 1e6));
+	metric_observe(s->believed_ms > 0 ? cells->cheaper : cells->dearer,
+		(cgn_nsec)((double)fabsf(s->believed_ms) * 1e6));
 }
 
 /* Return true for the configured share of all decisions, evenly spread. */
@@ -102,15 +102,16 @@ static void shadows_ask(struct gw_worker *w, const struct chooser_ask *ask,
 {
 	const struct gw_rules *rules = w->rules;
 	bool energy = rules->route.energy.mode == ROUTE_ENERGY_SHADOW && d->n_shadows < EXPLAIN_SHADOWS;
-	if ((rules->shadow.n == 0 && !energy) || p->verdict != ROUTE_PICKED || !shadow_due(w))
+	if ((rules->shadow.arms.n == 0 && !energy) || p->verdict != ROUTE_PICKED || ask->follows ||
+		!shadow_due(w))
 		return;
 	if (energy)
 		energy_ask(w, p, d);
-	for (size_t i = 0; i < rules->shadow.n; i++) {
+	for (size_t i = 0; i < rules->shadow.arms.n; i++) {
 		size_t index;
 		struct explain_shadow *s = &d->shadows[d->n_shadows++];
-		explain_shadow(p, rules->shadow.policies[i], w->view, s, &index);
-		shadow_count(w, ask, p, s, rules->shadow.policies[i], index);
+		explain_shadow(p, rules->shadow.arms.shadows[i], w->view, s, &index);
+		shadow_count(w, ask, p, s, rules->shadow.arms.shadows[i], index);
 	}
 }
 
@@ -158,7 +159,7 @@ void gw_explain_pick(struct gw_req *r, const struct chooser_ask *ask, const stru
 	struct gw_worker *w = r->w;
 	struct explain_decision d;
 	bool kept = r->client.explain_asked || r->client.trace.sampled;
-	if (w->explain == NULL && !kept && w->rules->shadow.n == 0)
+	if (w->explain == NULL && !kept && w->rules->shadow.arms.n == 0)
 		return;
 	d.request = request_number(r);
 	d.id = r->client.id;

@@ -4,6 +4,7 @@
 #pragma once
 #include "policy/answer/plan/plan.h"
 #include "policy/route/admission/admission.h"
+#include "policy/route/arms/arms.h"
 #include "policy/route/explain/explain.h"
 #include "policy/route/peer/trust.h"
 #include "policy/route/quote/quote.h"
@@ -77,6 +78,8 @@ struct gw_plan {
 		looked_at; /* when a refused model was first looked for on other nodes (plan/refused.c); 0: not so */
 	struct gw_prediction prediction; /* prediction of the last pick */
 	cgn_nsec pick_took;
+	struct arms_seat seat;    /* the policy that the request follows */
+	bool seated;              /* |seat| was asked for */
 	struct answerhome home;   /* node that stored the answer which this request continues */
 	bool limited;             /* GW_LIMIT has passed */
 	uint64_t prompt_tokens;   /* tokens of the prompt, as expected before an engine counts */

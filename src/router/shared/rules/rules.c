@@ -165,20 +165,6 @@ static bool prices_fill(struct gw_rules *r, const struct config *cfg)
 	return r->price.rows != NULL;
 }
 
-/* Add each policy once: `kv` is another name of one of them. */
-static void shadows_fill(struct gw_rules *r, const struct config_list *names)
-{
-	for (size_t i = 0; i < names->n && r->shadow.n < EXPLAIN_SHADOWS; i++) {
-		enum route_policy policy = ROUTE_KV;
-		bool known = false;
-		CGN_MUST(route_policy_find(cgn_str_of(names->v[i]), &policy));
-		for (size_t k = 0; k < r->shadow.n; k++)
-			known = known || r->shadow.policies[k] == policy;
-		if (!known)
-			r->shadow.policies[r->shadow.n++] = policy;
-	}
-}
-
 /* False: out of memory. */
 static bool passing_fill(struct gw_rules *r, const struct config *cfg)
 {
@@ -221,7 +207,7 @@ static void request_fill(struct gw_rules *r, const struct config *cfg)
 		: strcmp(cfg->router.access_log, "off") == 0         ? GW_ACCESS_OFF
 								     : GW_ACCESS_FILE;
 	r->access.sample = cfg->router.access_log_sample;
-	shadows_fill(r, &cfg->router.shadow);
+	arms_rules_fill(cfg, &r->shadow.arms);
 	r->shadow.sample = cfg->router.shadow_sample;
 }
 

@@ -8,6 +8,7 @@
 #include "policy/answer/passing/passing.h"
 #include "policy/config/config.h"
 #include "policy/node/breaker/breaker.h"
+#include "policy/route/arms/arms.h"
 #include "policy/route/explain/explain.h"
 #include "policy/route/peer/worth.h"
 #include "policy/route/queue/queue.h"
@@ -75,11 +76,10 @@ struct gw_access_rules {
 	double sample; /* Share of the requests that are logged, besides those that failed. */
 };
 
-/* Policies that are asked too, without effect. */
+/* Policies that are asked too. */
 struct gw_shadow_rules {
-	enum route_policy policies[EXPLAIN_SHADOWS];
-	size_t n;
-	double sample; /* Share of the decisions for which they are asked. */
+	struct arms_rules arms; /* The policies, and the share of sessions that follows them. */
+	double sample;          /* Share of the decisions for which they are asked. */
 };
 
 /* The rules for callers. */

@@ -15,6 +15,7 @@ struct batches;
 struct filestore;
 struct gw_admission;
 struct gw_age;
+struct gw_arms;
 struct gw_budgets;
 struct gw_calibrations;
 struct gw_misfits;
@@ -48,6 +49,7 @@ struct gw_shared {
 	struct gw_calibrations *calibrations; /* known of cascades; NULL: calibration_share is 0 */
 	struct gw_pregate *pregate;           /* how often small models' answers do not pass */
 	struct gw_quotes *quotes;             /* the book of quotes; NULL: none are made */
+	struct gw_arms *arms;                 /* outcomes of policies that sessions follow */
 	struct gw_reservations *reservations; /* NULL: router.selection.enabled is not set */
 	struct gw_sessions *sessions;         /* the sessions of agents; NULL: none are kept */
 	struct gw_budgets *budgets;           /* the book of budgets */

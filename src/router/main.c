@@ -443,6 +443,7 @@ static CGN_RC router_open(struct router *r, struct cgn_err *err)
 	r->shared.misfits = gw_misfits_new();
 	CGN_TRY(kvindex_open(r, err));
 	CGN_TRY(route_record_new(r->cfg->router.record_size, &r->shared.choice.record, err));
+	r->shared.choice.turns = &r->shared.turns;
 	r->shared.choice.pending = pending_new(PENDING_BYTES);
 	r->shared.choice.hotprefix = hotprefix_new(HOTPREFIX_BYTES);
 	r->shared.choice.transfer = transfer_new();

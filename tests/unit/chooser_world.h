@@ -45,7 +45,7 @@ static inline struct cluster_node *join(struct cluster *c, const char *id, uint3
 /* Open a world of |nodes| nodes with |slots| slots each, with the policy |policy|. */
 static inline void world_of(struct world *w, int nodes, uint32_t slots, enum route_policy policy)
 {
-	const struct kvindex_cfg index = {.max_bytes = 8 << 20, .max_readers = 1, .seed = 1};
+	const struct kvindex_cfg index = {.max_bytes = 8 << 20, .max_readers = 2, .seed = 1};
 	*w = (struct world){.rules = {.weights = {0.55, 0.25, 0.1, 0.1},
 				    .tiers = {{1, 0.8F, 0.5F, 0.3F}},
 				    .max_inflight = 8,

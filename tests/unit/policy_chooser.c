@@ -44,6 +44,35 @@ static void the_last_place_is_taken_once(void **state)
 	world_fini(&w);
 }
 
+/* Two workers have a chooser each: together they go through the nodes in turn, whichever is asked. */
+static void workers_take_turns_together(void **state)
+{
+	(void)state;
+	struct world w;
+	struct chooser *both[2] = {NULL, NULL};
+	_Atomic uint32_t turns = 0;
+	unsigned sent[NODES] = {0};
+	world_of(&w, NODES, 8, ROUTE_ROUND_ROBIN);
+	w.shared.turns = &turns;
+	chooser_free(&w.chooser);
+	for (uint32_t i = 0; i < 2; i++)
+		assert_true(cgn_ok(chooser_new(&w.shared, 7 * i, &both[i], NULL)));
+	const struct chooser_ask ask = ask_of(&w);
+	for (unsigned i = 0; i < 8 * NODES; i++) {
+		struct chooser *c = both[(i * i + i / 5) % 2];
+		struct chooser_ticket t = {0};
+		struct chooser_pick_result p = chooser_pick(c, &ask);
+		sent[p.index]++;
+		chooser_book(c, &ask, &p, &t);
+		chooser_release(c, &t, 0);
+		for (unsigned n = 0; n < NODES; n++)
+			assert_true(sent[n] == i / NODES || sent[n] == i / NODES + 1);
+	}
+	chooser_free(&both[0]);
+	chooser_free(&both[1]);
+	world_fini(&w);
+}
+
 static void report_sums(struct world *w, uint32_t slot, double stream_j, double token_j, cgn_nsec at)
 {
 	const struct energy_report r = {.sums = {stream_j, token_j, at}, .scale = 1, .pace = 1};
@@ -755,6 +784,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_last_place_is_taken_once),
+		cmocka_unit_test(workers_take_turns_together),
 		cmocka_unit_test(a_request_is_told_its_joules),
 		cmocka_unit_test(what_is_booked_is_seen_and_given_back),
 		cmocka_unit_test(the_budget_counts_a_prompt_by_its_time),

@@ -219,7 +219,7 @@ void chooser_book(struct chooser *c, const struct chooser_ask *ask, const struct
 	prompt_book(c, ask, p, out);
 	if (ask->rules->counts_saved)
 		saved_count(c, ask, p);
-	c->turn++;
+	atomic_fetch_add_explicit(c->turns, 1, memory_order_relaxed);
 	c->random += MIX_GOLDEN;
 }
 

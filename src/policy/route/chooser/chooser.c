@@ -19,7 +19,8 @@ CGN_RC chooser_new(const struct chooser_shared *shared, uint32_t seed, struct ch
 	CGN_ON_EXIT(chooser_free) struct chooser *c = CGN_NEW(struct chooser);
 	c->tag = CHOOSER_TAG;
 	c->shared = *shared;
-	c->turn = seed;
+	c->turns = shared->turns != NULL ? shared->turns : &c->own_turns;
+	atomic_fetch_add_explicit(c->turns, seed, memory_order_relaxed);
 	c->answer_tokens = ANSWER_TOKENS;
 	c->random = route_hash(&seed, sizeof seed);
 	CGN_TRY(kvindex_reader_new(shared->index, &c->reader, err));
@@ -402,7 +403,7 @@ struct route_ask chooser_route_ask(const struct chooser *c, const struct chooser
 		.chain = ask->chain,
 		.blocks = ask->blocks,
 		.session = ask->session,
-		.turn = c->turn,
+		.turn = atomic_load_explicit(c->turns, memory_order_relaxed),
 		.max_inflight = ask->rules->max_inflight,
 		.random = c->random,
 		.session_bound = ask->rules->session_bound,

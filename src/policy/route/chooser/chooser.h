@@ -25,6 +25,8 @@ struct chooser_shared {
 	struct hotprefix *hotprefix; /* Requests in flight by prefix; NULL: no prefix is hot. */
 	struct transfer *transfer;   /* Speeds of hand-offs; NULL: the prior. */
 	struct energy_board *energy; /* Power of the nodes; NULL: unknown. */
+	/* Picks that were booked, by which nodes take turns; NULL: each chooser goes through the nodes by itself. */
+	_Atomic uint32_t *turns;
 };
 
 /* A node that computes a prompt for another node. */
@@ -150,7 +152,7 @@ size_t chooser_energy_shadow(const struct chooser_pick_result *p);
 /* Return the joules that the request of |t| has used by |now|, by phase. Zero: not known. */
 struct chooser_energy chooser_joules(const struct chooser *c, const struct chooser_ticket *t, cgn_nsec now);
 
-/* |seed| is the first turn, so that several routers do not go through equal nodes in step. Fails with
+/* |seed| is added to the turns, so that several routers do not go through equal nodes in step. Fails with
  * TOO_LARGE when the index has no reader left. */
 CGN_RC chooser_new(const struct chooser_shared *shared, uint32_t seed, struct chooser **out,
 	struct cgn_err *err);

@@ -39,6 +39,7 @@ struct gw_shared {
 	struct tracing *tracing;      /* the same; NULL: off */
 	struct audit *audit;          /* the same; NULL: off */
 	struct chooser_shared choice; /* the control loop writes its index */
+	_Atomic uint32_t turns;       /* choice.turns */
 	struct prompttail_table *tails;
 	struct outlier_tally *tallies;        /* CLUSTER_STATS, by slot */
 	struct gw_misfits *misfits;           /* nodes that refuse what others answer; NULL: none is kept */

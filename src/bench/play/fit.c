@@ -11,6 +11,7 @@
 #include "policy/who/auth/auth.h"
 
 #define MAX_FILE  ((size_t)4 << 30)
+#define MAX_TERMS ((size_t)1 << 20)
 #define MAX_NODES 256
 #define MS        1e6
 
@@ -207,10 +208,27 @@ static const char *const helps[FIT_TERMS] = {
 #undef TERM
 };
 
-/* Return whether the requests tell the term: it takes a thousandth of their time, and its error is below half of it. */
-static bool is_known(const struct fit_term *t)
+static void number_or_null(struct json_out *o, const char *key, bool known, double v)
 {
-	return t->error < 0.5 && t->share >= 0.001;
+	if (known) {
+		json_key_f64(o, key, v);
+		return;
+	}
+	json_key(o, key);
+	json_put_null(o);
+}
+
+static void times_json(struct json_out *o, const struct fit_times *t)
+{
+	const struct {
+		const char *name;
+		double ns;
+	} rows[] = {{"ttft_p50_ms", t->ttft_measured[0]}, {"ttft_p99_ms", t->ttft_measured[1]},
+		{"itl_p50_ms", t->itl_measured[0]}, {"itl_p99_ms", t->itl_measured[1]},
+		{"model_ttft_p50_ms", t->ttft_model[0]}, {"model_ttft_p99_ms", t->ttft_model[1]},
+		{"model_itl_p50_ms", t->itl_model[0]}, {"model_itl_p99_ms", t->itl_model[1]}};
+	for (size_t i = 0; i < CGN_COUNT(rows); i++)
+		json_key_f64(o, rows[i].name, rows[i].ns / MS);
 }
 
 static CGN_RC report_json(const struct fitting *f, const struct fit_result *r, size_t n, struct cgn_err *err)
@@ -223,20 +241,18 @@ static CGN_RC report_json(const struct fitting *f, const struct fit_result *r, s
 	json_key_bool(o, "overlap", r->overlaps);
 	json_key_f64(o, "alone_ttft_error", r->first_error);
 	json_key_f64(o, "decode_error", r->decode_error);
-	json_key_f64(o, "ttft_p50_ms", r->first_measured[0] / MS);
-	json_key_f64(o, "ttft_p99_ms", r->first_measured[1] / MS);
-	json_key_f64(o, "model_ttft_p50_ms", r->first_model[0] / MS);
-	json_key_f64(o, "model_ttft_p99_ms", r->first_model[1] / MS);
+	times_json(o, &r->times);
 	json_key_open(o, "results", '[');
 	for (enum fit_term_id t = 0; t < FIT_TERMS; t++) {
 		json_open(o, '{');
 		json_key_z(o, "term", fit_term_labels[t]);
-		json_key_f64(o, "ns", r->terms[t].ns);
-		json_key_f64(o, "error", isfinite(r->terms[t].error) ? r->terms[t].error : 1e9);
-		json_key_bool(o, "known", is_known(&r->terms[t]));
+		const bool known = r->terms[t].known;
+		number_or_null(o, "ns", known, r->terms[t].ns);
+		number_or_null(o, "error", known, r->terms[t].error);
+		json_key_bool(o, "known", known);
 		json_key_f64(o, "share", r->terms[t].share);
 		json_key_z(o, "flag", flags[t]);
-		json_key_f64(o, "value", flag_value(r, t));
+		number_or_null(o, "value", known, flag_value(r, t));
 		json_close(o, '}');
 	}
 	return report_end(&doc, err);
@@ -245,27 +261,60 @@ static CGN_RC report_json(const struct fitting *f, const struct fit_result *r, s
 static void row_put(const struct fit_result *r, enum fit_term_id t, struct ctl_table *table)
 {
 	const struct fit_term *term = &r->terms[t];
-	char error[32];
-	(void)snprintf(error, sizeof error, is_known(term) ? "%.1f %%" : "unknown", 100 * term->error);
+	char ns[32] = "unknown", error[32] = "";
+	if (term->known) {
+		(void)snprintf(ns, sizeof ns, "%.4g", term->ns);
+		(void)snprintf(error, sizeof error, "%.1f %%", 100 * term->error);
+	}
 	CTL_CELL(table, "TERM", "%s", fit_term_labels[t]);
-	CTL_CELL(table, "NANOSECONDS", "%.4g", term->ns);
+	CTL_CELL(table, "NANOSECONDS", "%s", ns);
 	CTL_CELL_RIGHT(table, "ERROR", "%s", error);
 	CTL_CELL(table, "OF THE TIME", "%.1f %%", 100 * term->share);
 	CTL_CELL(table, "MEANING", "%s", helps[t]);
 }
 
+/* Name the terms that are unknown, with their flags. */
+static void unknown_print(const struct fit_result *r)
+{
+	const char *before = "unknown:";
+	for (enum fit_term_id t = 0; t < FIT_TERMS; t++) {
+		if (r->terms[t].known)
+			continue;
+		(void)printf("%s %s%s%s%s", before, fit_term_labels[t], flags[t][0] != '\0' ? " (" : "", flags[t],
+			flags[t][0] != '\0' ? ")" : "");
+		before = ",";
+	}
+	if (before[0] == ',')
+		(void)printf(
+			"; these requests do not tell it, and the other terms were found without it. Without a flag, cgn-sim and bench replay take their default\n");
+}
+
 static void flags_print(const struct fit_result *r)
 {
-	if (!is_known(&r->terms[FIT_TOKEN]) || !is_known(&r->terms[FIT_STEP])) {
+	if (!r->terms[FIT_TOKEN].known || !r->terms[FIT_STEP].known) {
 		(void)printf(
 			"no flags: these requests do not tell the time of a prompt token and of a step; take a log with prompts of several lengths, some of them while the engine is idle\n");
 		return;
 	}
 	(void)printf("flags of cgn-sim and bench replay:");
 	for (enum fit_term_id t = 0; t < FIT_TERMS; t++)
-		if (flags[t][0] != '\0')
-			(void)printf(" %s %.5g", flags[t], is_known(&r->terms[t]) ? flag_value(r, t) : 0.0);
+		if (flags[t][0] != '\0' && r->terms[t].known)
+			(void)printf(" %s %.5g", flags[t], flag_value(r, t));
 	(void)printf("%s\n", r->overlaps ? " --overlap" : "");
+	unknown_print(r);
+}
+
+static void times_print(const char *name, const double measured[2], const double model[2])
+{
+	(void)printf("%s p50, p99: %.1f, %.1f ms measured; %.1f, %.1f ms when the model plays these requests (%+.0f, %+.0f %%)\n",
+		name, measured[0] / MS, measured[1] / MS, model[0] / MS, model[1] / MS,
+		100 * (model[0] / measured[0] - 1), 100 * (model[1] / measured[1] - 1));
+}
+
+static void times_table(const struct fit_times *t)
+{
+	times_print("TTFT", t->ttft_measured, t->ttft_model);
+	times_print("ITL", t->itl_measured, t->itl_model);
 }
 
 static CGN_RC report_table(const struct fitting *f, const struct fit_result *r, size_t n, struct cgn_err *err)
@@ -276,12 +325,72 @@ static CGN_RC report_table(const struct fitting *f, const struct fit_result *r, 
 		row_put(r, t, &table);
 	CGN_TRY(ctl_table_print(&table, false, err));
 	(void)printf(
-		"median error: %.1f %% to the first token of a prompt that is computed alone, %.1f %% from the first token to the last\n"
-		"TTFT p50, p99: %.1f, %.1f ms measured; %.1f, %.1f ms when the model plays these requests\n",
-		100 * r->first_error, 100 * r->decode_error, r->first_measured[0] / MS,
-		r->first_measured[1] / MS, r->first_model[0] / MS, r->first_model[1] / MS);
+		"median error: %.1f %% to the first token of a prompt that is computed alone, %.1f %% from the first token to the last\n",
+		100 * r->first_error, 100 * r->decode_error);
+	times_table(&r->times);
 	flags_print(r);
 	return CGN_OK;
+}
+
+/* ---- the terms of another log ---- */
+
+/* Take one of "results". */
+static bool term_take(struct json_val row, struct fit_result *out)
+{
+	struct json_val name, ns;
+	double v = 0;
+	if (!json_get(row, "term", &name) || !json_get(row, "ns", &ns))
+		return false;
+	for (int t = 0; t < FIT_TERMS; t++) {
+		if (!cgn_str_is(text_of(name), fit_term_labels[t]))
+			continue;
+		out->terms[t].known = json_f64(ns, &v) && v > 0;
+		out->terms[t].ns = out->terms[t].known ? v : 0;
+	}
+	return true;
+}
+
+/* Read what bench fit -o json printed. */
+static CGN_RC terms_read(const char *path, struct fit_result *out, struct cgn_err *err)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {0};
+	struct json_val root, rows, row;
+	*out = (struct fit_result){.overlaps = false};
+	CGN_TRY(disk_read_file(path, MAX_TERMS, &text, err));
+	CGN_TRY(json_parse(cgn_buf_view(&text), &root, NULL, err));
+	if (!json_get(root, "results", &rows) || rows.type != JSON_ARRAY)
+		return CGN_FAIL(err, INVALID, "%s is not what bench fit -o json prints", path);
+	out->overlaps = json_get(root, "overlap", &row) && json_bool(row, false);
+	struct json_iter it = json_iter_of(rows);
+	while (json_next_elem(&it, &row))
+		if (!term_take(row, out))
+			return CGN_FAIL(err, INVALID, "%s is not what bench fit -o json prints", path);
+	if (!out->terms[FIT_TOKEN].known || !out->terms[FIT_STEP].known)
+		return CGN_FAIL(err, INVALID, "%s does not tell the time of a prompt token and of a step", path);
+	return CGN_OK;
+}
+
+static CGN_RC terms_judge(const struct ctl_args *a, const struct fitting *f, const char *path,
+	const struct fit_request *requests, size_t n, struct cgn_err *err)
+{
+	struct fit_result terms;
+	struct fit_times times;
+	struct report_doc doc;
+	CGN_TRY(terms_read(path, &terms, err));
+	CGN_TRY(fit_play(requests, n, &f->cfg, &terms, &times, err));
+	if (!a->json) {
+		(void)printf("%zu requests of %u nodes; %" PRIu64 " lines passed over\n", n, f->cfg.nodes,
+			f->passed);
+		times_table(&times);
+		return CGN_OK;
+	}
+	struct json_out *o = report_begin(&doc, "fit");
+	json_key_u64(o, "requests", n);
+	json_key_u64(o, "passed_over", f->passed);
+	json_key_u64(o, "nodes", f->cfg.nodes);
+	times_json(o, &times);
+	json_key_open(o, "results", '[');
+	return report_end(&doc, err);
 }
 
 static CGN_RC run_fit(const struct ctl_args *a, struct fitting *f, struct cgn_err *err)
@@ -289,6 +398,7 @@ static CGN_RC run_fit(const struct ctl_args *a, struct fitting *f, struct cgn_er
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {0};
 	const struct fit_request *requests = NULL;
 	struct fit_result result;
+	const char *terms = ctl_flag(a, "--terms");
 	uint64_t limit = 0;
 	size_t n = 0;
 	if (a->n_words != 1)
@@ -301,6 +411,8 @@ static CGN_RC run_fit(const struct ctl_args *a, struct fitting *f, struct cgn_er
 			f->cfg.step_tokens, f->cfg.max_batch);
 	CGN_TRY(disk_read_file(a->words[0], MAX_FILE, &text, err));
 	CGN_TRY(log_read(f, cgn_buf_view(&text), a->words[0], (size_t)limit, &requests, &n, err));
+	if (terms != NULL)
+		return terms_judge(a, f, terms, requests, n, err);
 	CGN_TRY(fit_run(requests, n, &f->cfg, &result, err));
 	return (a->json ? report_json : report_table)(f, &result, n, err);
 }

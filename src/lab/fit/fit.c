@@ -13,6 +13,8 @@
 #define ANSWER_LEAST 4     /* Tokens of an answer whose decode time is compared. */
 #define MEETINGS     ((size_t)4 << 20)
 #define BLOCK_TOKENS (1U << 24)
+#define ERROR_MOST   0.5   /* A term with a larger error is unknown, */
+#define SHARE_LEAST  0.001 /* and so is one with a smaller share of the requests' time. */
 
 const char *const fit_term_labels[FIT_TERMS] = {
 #define TERM(id, label, flag, help) label,
@@ -44,6 +46,7 @@ struct fit {
 	size_t n;
 	struct fit_cfg cfg;
 	bool overlaps;
+	bool held[FIT_TERMS];     /* Terms that the requests do not tell: they are left out. */
 	struct met *mets;         /* Owned, as all: one for each request. */
 	struct meeting *meetings; /* At most MEETINGS. */
 	size_t n_meetings;
@@ -319,10 +322,10 @@ static double cost_sum(const struct fit *f, const double *residuals, double k)
 
 /* ---- better terms ---- */
 
-static void terms_of(const double logs[FIT_TERMS], double out[FIT_TERMS])
+static void terms_of(const struct fit *f, const double logs[FIT_TERMS], double out[FIT_TERMS])
 {
 	for (int t = 0; t < FIT_TERMS; t++)
-		out[t] = exp(logs[t]);
+		out[t] = f->held[t] ? LEAST_NS : exp(logs[t]);
 }
 
 static void derivatives_fill(struct fit *f, const double logs[FIT_TERMS])
@@ -332,7 +335,7 @@ static void derivatives_fill(struct fit *f, const double logs[FIT_TERMS])
 		for (int side = 0; side < 2; side++) {
 			memcpy(nudged, logs, sizeof nudged);
 			nudged[t] += side == 0 ? NUDGE : -NUDGE;
-			terms_of(nudged, terms);
+			terms_of(f, nudged, terms);
 			terms_judge(f, terms, f->tried);
 			for (size_t i = 0; i < 2 * f->n; i++) {
 				double *d = &f->jacobian[i * FIT_TERMS + (size_t)t];
@@ -389,7 +392,7 @@ static bool step_solve(const struct normal *n, double damp, double out[FIT_TERMS
 static bool terms_try(struct fit *f, double k, const double next[FIT_TERMS], double logs[FIT_TERMS])
 {
 	double terms[FIT_TERMS];
-	terms_of(next, terms);
+	terms_of(f, next, terms);
 	terms_judge(f, terms, f->tried);
 	if (!(cost_sum(f, f->tried, k) < cost_sum(f, f->residuals, k)))
 		return false;
@@ -424,7 +427,7 @@ static double robust_bound(const struct fit *f)
 static void terms_improve(struct fit *f, double logs[FIT_TERMS], struct normal *out)
 {
 	double damp = 0.01, terms[FIT_TERMS];
-	terms_of(logs, terms);
+	terms_of(f, logs, terms);
 	terms_judge(f, terms, f->residuals);
 	for (int round = 0; round < ROUNDS; round++) {
 		double k = robust_bound(f);
@@ -497,7 +500,8 @@ static void shares_fill(struct fit *f, const double terms[FIT_TERMS], struct fit
 	model_play(f, terms);
 }
 
-static void errors_fill(const struct normal *n, struct fit_result *out)
+/* A term that was known before another one was held has no smaller error by that. */
+static void errors_fill(const struct fit *f, const struct normal *n, struct fit_result *out)
 {
 	double inverse[SOLVE_MOST][SOLVE_MOST] = {{0}};
 	struct normal d = *n;
@@ -505,42 +509,116 @@ static void errors_fill(const struct normal *n, struct fit_result *out)
 	for (int t = 0; t < FIT_TERMS; t++)
 		d.a[t][t] += 1e-9 * (n->weight + 1);
 	bool known = solve_invert(d.a, FIT_TERMS, inverse);
-	for (int t = 0; t < FIT_TERMS; t++)
-		out->terms[t].error = known ? sqrt(variance * inverse[t][t]) : (double)INFINITY;
-}
-
-static void quantiles_fill(struct fit *f, const double terms[FIT_TERMS], struct fit_result *out)
-{
-	static const double at[2] = {0.5, 0.99};
-	for (int side = 0; side < 2; side++) {
-		size_t n = 0;
-		for (size_t i = 0; i < f->n; i++)
-			if (f->requests[i].first > 0)
-				f->sorted[n++] = side == 0 ? (double)f->guesses[i].first + terms[FIT_DELAY]
-							   : (double)f->requests[i].first;
-		for (int k = 0; k < 2; k++)
-			(side == 0 ? out->first_model : out->first_measured)[k] =
-				quantile_of(f->sorted, n, at[k]);
+	for (int t = 0; t < FIT_TERMS; t++) {
+		double before = out->terms[t].known ? out->terms[t].error : 0;
+		out->terms[t].error =
+			known && !f->held[t] ? fmax(before, sqrt(variance * inverse[t][t])) : (double)INFINITY;
 	}
 }
 
-/* Fit with the terms overlapping or not, and return the distance. */
-static double variant_fit(struct fit *f, bool overlaps, struct fit_result *out)
+/* ---- quantiles ---- */
+
+static double ttft_guessed(const struct fit *f, const double terms[FIT_TERMS], size_t i)
+{
+	return f->requests[i].first > 0 ? (double)f->guesses[i].first + terms[FIT_DELAY] : (double)NAN;
+}
+
+static double ttft_measured(const struct fit *f, const double terms[FIT_TERMS], size_t i)
+{
+	(void)terms;
+	return f->requests[i].first > 0 ? (double)f->requests[i].first : (double)NAN;
+}
+
+static double itl_guessed(const struct fit *f, const double terms[FIT_TERMS], size_t i)
+{
+	(void)terms;
+	const struct guess *g = &f->guesses[i];
+	return isnan(per_token(&f->requests[i]))
+		? (double)NAN
+		: (double)cgn_since(g->ended, g->first) / (f->requests[i].answer - 1);
+}
+
+static double itl_measured(const struct fit *f, const double terms[FIT_TERMS], size_t i)
+{
+	(void)terms;
+	return per_token(&f->requests[i]);
+}
+
+typedef double time_of(const struct fit *f, const double terms[FIT_TERMS], size_t i);
+
+static void quantile_pair(struct fit *f, const double terms[FIT_TERMS], time_of *of, double out[2])
+{
+	size_t n = 0;
+	for (size_t i = 0; i < f->n; i++) {
+		double v = of(f, terms, i);
+		if (!isnan(v))
+			f->sorted[n++] = v;
+	}
+	out[0] = quantile_of(f->sorted, n, 0.5);
+	out[1] = quantile_of(f->sorted, n, 0.99);
+}
+
+/* The engine was played. */
+static void quantiles_fill(struct fit *f, const double terms[FIT_TERMS], struct fit_times *out)
+{
+	quantile_pair(f, terms, ttft_guessed, out->ttft_model);
+	quantile_pair(f, terms, ttft_measured, out->ttft_measured);
+	quantile_pair(f, terms, itl_guessed, out->itl_model);
+	quantile_pair(f, terms, itl_measured, out->itl_measured);
+}
+
+/* ---- unknown terms ---- */
+
+/* Return the term that is told least of those that take time and that the requests do not tell; FIT_TERMS: there is none. An
+ * engine without the time of a prompt token and of a step is no engine, so these two are not held. */
+static enum fit_term_id least_told(const struct fit *f, const struct fit_result *r)
+{
+	enum fit_term_id least = FIT_TERMS;
+	for (enum fit_term_id t = 0; t < FIT_TERMS; t++)
+		if (t != FIT_TOKEN && t != FIT_STEP && !f->held[t] && r->terms[t].error >= ERROR_MOST &&
+			r->terms[t].share >= SHARE_LEAST &&
+			(least == FIT_TERMS || r->terms[t].error > r->terms[least].error))
+			least = t;
+	return least;
+}
+
+static void known_fill(const struct fit *f, struct fit_result *out)
+{
+	for (int t = 0; t < FIT_TERMS; t++)
+		out->terms[t].known = !f->held[t] && out->terms[t].error < ERROR_MOST &&
+			out->terms[t].share >= SHARE_LEAST;
+}
+
+/* Find the terms that are not held. */
+static void terms_find(struct fit *f, struct fit_result *out)
 {
 	struct normal normal = {0};
 	double logs[FIT_TERMS], terms[FIT_TERMS];
-	*out = (struct fit_result){.overlaps = overlaps};
-	f->overlaps = overlaps;
 	first_guess(f, logs);
 	terms_improve(f, logs, &normal);
-	terms_of(logs, terms);
-	errors_fill(&normal, out);
+	terms_of(f, logs, terms);
+	errors_fill(f, &normal, out);
 	for (int t = 0; t < FIT_TERMS; t++)
 		out->terms[t].ns = terms[t];
 	out->first_error = distance_median(f, 0, 2);
 	out->decode_error = distance_median(f, 1, 2);
 	shares_fill(f, terms, out);
-	quantiles_fill(f, terms, out);
+	quantiles_fill(f, terms, &out->times);
+	known_fill(f, out);
+}
+
+/* Fit with the terms overlapping or not, and return the distance. A term that the requests do not tell is held, and the others are
+ * found anew: what it took belongs to them. */
+static double variant_fit(struct fit *f, bool overlaps, struct fit_result *out)
+{
+	f->overlaps = overlaps;
+	memset(f->held, 0, sizeof f->held);
+	*out = (struct fit_result){.overlaps = overlaps};
+	terms_find(f, out);
+	for (enum fit_term_id t = least_told(f, out); t != FIT_TERMS; t = least_told(f, out)) {
+		f->held[t] = true;
+		terms_find(f, out);
+	}
 	return cost_sum(f, f->residuals, 0.1);
 }
 
@@ -590,4 +668,22 @@ CGN_RC fit_run(const struct fit_request *requests, size_t n, const struct fit_cf
 	}
 	fit_free(&f);
 	return f.no_memory ? CGN_FAIL(err, NO_MEMORY, "no memory to fit %zu requests", n) : CGN_OK;
+}
+
+CGN_RC fit_play(const struct fit_request *requests, size_t n, const struct fit_cfg *cfg,
+	const struct fit_result *terms, struct fit_times *out, struct cgn_err *err)
+{
+	struct fit f = {.requests = requests, .n = n, .cfg = *cfg, .overlaps = terms->overlaps};
+	double ns[FIT_TERMS];
+	if (n < FIT_LEAST || n > FIT_MOST)
+		return CGN_FAIL(err, INVALID, "%zu requests: a fit takes %d to %d", n, FIT_LEAST, FIT_MOST);
+	for (int t = 0; t < FIT_TERMS; t++)
+		ns[t] = fmax(LEAST_NS, terms->terms[t].ns);
+	f.no_memory = !fit_open(&f);
+	if (!f.no_memory) {
+		model_play(&f, ns);
+		quantiles_fill(&f, ns, out);
+	}
+	fit_free(&f);
+	return f.no_memory ? CGN_FAIL(err, NO_MEMORY, "no memory to play %zu requests", n) : CGN_OK;
 }

@@ -33,6 +33,13 @@ struct fit_term {
 	double ns;
 	double error; /* Standard error as a share of |ns|. */
 	double share; /* Share of the requests' time that the term causes. */
+	/* False: the requests do not tell the term. The other terms were found without it, and |ns| says nothing. */
+	bool known;
+};
+/* Nanoseconds at the quantiles 0.5 and 0.99, of the engine that was played, and measured: to the first token, and between tokens (the
+ * mean of each answer). */
+struct fit_times {
+	double ttft_model[2], ttft_measured[2], itl_model[2], itl_measured[2];
 };
 struct fit_result {
 	struct fit_term terms[FIT_TERMS];
@@ -40,10 +47,13 @@ struct fit_result {
 	/* Median distance of the fitted times from the measured ones, as a share: to the first token of prompts that were computed
 	 * alone, and from the first token to the last. */
 	double first_error, decode_error;
-	/* Nanoseconds to the first token at the quantiles 0.5 and 0.99, of the engine that was played, and measured. */
-	double first_model[2], first_measured[2];
+	struct fit_times times;
 };
 extern const char *const fit_term_labels[FIT_TERMS];
 /* INVALID: fewer than FIT_LEAST requests, or more than FIT_MOST. NO_MEMORY. */
 CGN_RC fit_run(const struct fit_request *requests, size_t n, const struct fit_cfg *cfg,
 	struct fit_result *out, struct cgn_err *err);
+/* Play the engine of |terms| with other requests: how near are its times? Their arrivals and tokens are taken, and no times.
+ * A term of 0 ns is left out. Fails as fit_run does. */
+CGN_RC fit_play(const struct fit_request *requests, size_t n, const struct fit_cfg *cfg,
+	const struct fit_result *terms, struct fit_times *out, struct cgn_err *err);

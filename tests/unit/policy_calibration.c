@@ -268,6 +268,72 @@ static void test_a_model_that_turns_wrong_is_noticed_before_500_wrong_answers(vo
 	}
 }
 
+static void client_asks_of_changed(struct cascade_world *w, double times, double sure)
+{
+	double doubt = next_uniform(&w->seed), error = times * pow(doubt, 4);
+	bool turned = next_uniform(&w->seed) < sure;
+	client_asks(w, turned ? 0.1 * doubt : doubt, !turned && next_uniform(&w->seed) >= error);
+}
+
+/* Return of how many of 40 seeds it was noticed within 500 requests that errors come |times| as often, and that the share |sure| of
+ * the prompts gets sure and wrong answers. */
+static unsigned noticed_soon(double times, double sure)
+{
+	unsigned soon = 0;
+	for (uint64_t s = 1; s <= 40; s++) {
+		static struct cascade_world w;
+		w = (struct cascade_world){.seed = s * 31, .asked = 0.08};
+		clients_ask(&w, 3000, 4);
+		for (unsigned i = 0; i < 500 && w.c.state != CALIBRATION_DRIFTED; i++)
+			client_asks_of_changed(&w, times, sure);
+		soon += w.c.state == CALIBRATION_DRIFTED;
+	}
+	return soon;
+}
+
+static void test_a_model_that_got_worse_is_noticed_soon(void **state)
+{
+	(void)state;
+	assert_int_equal(noticed_soon(1, 0), 0);
+	assert_true(noticed_soon(2, 0) >= 20);
+	assert_true(noticed_soon(4, 0) >= 38);
+	assert_true(noticed_soon(1, 0.1) >= 16);
+	assert_true(noticed_soon(1, 0.2) >= 38);
+}
+
+/* More sure answers without errors: all prompts are compared for a while, and nothing is forgotten. */
+static void test_answers_that_got_surer_are_compared(void **state)
+{
+	static struct cascade_world w;
+	unsigned most = 0;
+	(void)state;
+	w = (struct cascade_world){.seed = 12, .asked = 0.08};
+	clients_ask(&w, 3000, 4);
+	for (unsigned i = 0; i < 1000; i++) {
+		double doubt = next_uniform(&w.seed);
+		client_asks(&w, next_uniform(&w.seed) < 0.15 ? 0.1 * doubt : doubt,
+			next_uniform(&w.seed) >= pow(doubt, 4));
+		most = w.c.suspect > most ? w.c.suspect : most;
+		if (w.c.suspect > 0)
+			assert_true(is_near(calibration_share_of(&w.c, 0.08, MAX_ERROR), 1, 0));
+	}
+	assert_int_equal(most, CALIBRATION_SUSPECT);
+	assert_int_equal(w.c.suspect, 0);
+	assert_int_equal(w.c.state, CALIBRATION_HOLDS);
+}
+
+static void test_the_requests_to_an_alarm_are_told(void **state)
+{
+	(void)state;
+	assert_true(is_near(calibration_noticed_after(0.08, 0.05, 0.1), 1180, 20));
+	assert_true(is_near(calibration_noticed_after(0.08, 0.05, 0.2), 254, 5));
+	assert_true(calibration_noticed_after(0.08, 0.05, 1) < 50);
+	/* Answers that pass cost a comparison in 16. */
+	assert_true(is_near(calibration_noticed_after(0.01, 0.05, 0.1),
+		calibration_noticed_after(1.0 / 16, 0.05, 0.1), 0));
+	assert_true(isinf(calibration_noticed_after(0.08, 0.01, 0.02)));
+}
+
 /* Nothing can be compared: no more pass than were earned before. */
 static void test_a_busy_time_lets_few_pass_unseen(void **state)
 {
@@ -530,6 +596,9 @@ int main(void)
 		cmocka_unit_test(test_few_comparisons_prove_nothing),
 		cmocka_unit_test(test_a_model_that_turns_sure_and_wrong_is_noticed_within_500_requests),
 		cmocka_unit_test(test_a_model_that_turns_wrong_is_noticed_before_500_wrong_answers),
+		cmocka_unit_test(test_a_model_that_got_worse_is_noticed_soon),
+		cmocka_unit_test(test_answers_that_got_surer_are_compared),
+		cmocka_unit_test(test_the_requests_to_an_alarm_are_told),
 		cmocka_unit_test(test_a_busy_time_lets_few_pass_unseen),
 		cmocka_unit_test(test_the_doubts_of_clients_answers_alone_tell_a_change),
 		cmocka_unit_test(test_clients_whose_prompts_do_not_change_raise_no_alarm),

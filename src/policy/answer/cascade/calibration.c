@@ -10,9 +10,16 @@
 	9.2 /* logarithm of 10,000: comparisons to a false alarm, at least, where the curve is right */
 #define DRIFT_LEAST \
 	0.05 /* errors that are expected in any case, because a curve that tells 0 is made from few answers */
+#define WORSE       2.0 /* times as many errors, which are noticed too: */
+#define WORSE_UPTO  0.2 /* where the surest answers are wrong at most this often: others hardly pass; */
+#define WORSE_CURVE 256 /* told by a curve of as many comparisons */
+#define WORSE_SUM   7.0 /* at this sum, */
+#define WORSE_ASKS  1.5 /* and from this one on all prompts are compared. */
 #define DOUBTS_APART \
 	0.34 /* Kolmogorov and Smirnov's distance of two samples of CALIBRATION_SEEN: by chance one in a million */
 #define DOUBTS_EVERY 16   /* answers between two looks at it */
+#define SURER_SHARE  0.125 /* the surest answers, as a share of those before, whose number is watched */
+#define SURER_SUM    13.8  /* logarithm of a million: answers to a false suspicion, at least, where nothing changes */
 #define BOUND_SIGMAS 2.0  /* one-sided: 97.7 % */
 #define SHARE_SHORT  0.16 /* share that is compared while credit is short: earns more than passes */
 #define ECE_BINS     10
@@ -101,18 +108,30 @@ static const struct calibration_pair *pair_before(const struct calibration *c, u
 	return &c->pairs[(c->next + CALIBRATION_PAIRS - back) % CALIBRATION_PAIRS];
 }
 
-/* Did errors come that the curve does not explain, but halfway to always wrong does? Page's cumulative sum (1954) of the
- * logarithms of that likelihood ratio: four errors in a row of answers that were told to be right. */
-static bool has_broken(const struct calibration *c)
+/* Add to |sum| how much more the comparison speaks for the probability |other| of an error than for |told|: Page's cumulative sum
+ * (1954) of the logarithms of the likelihood ratio. */
+static double sum_next(double sum, bool wrong, double told, double other)
 {
-	double sum = 0;
-	for (uint32_t i = c->n; i > 0 && sum <= DRIFT_SUM; i--) {
+	return fmax(0, sum + (wrong ? log(other / told) : log((1 - other) / (1 - told))));
+}
+
+/* Did errors come that the curve does not explain, but halfway to always wrong does (four errors in a row of answers that were told
+ * to be right), or errors twice as often? */
+static bool has_broken(struct calibration *c)
+{
+	const bool may_pass = c->curve.n > 0 && (double)c->curve.error[0] <= WORSE_UPTO;
+	double broken = 0, worse = 0;
+	for (uint32_t i = c->n; i > 0 && broken <= DRIFT_SUM && worse <= WORSE_SUM; i--) {
 		const struct calibration_pair *p = pair_before(c, i);
-		double told = fmax((double)p->told, DRIFT_LEAST);
-		if (p->told >= 0)
-			sum = fmax(0, sum + (p->wrong ? log((1 + told) / (2 * told)) : -M_LN2));
+		double told = fmax((double)p->told, DRIFT_LEAST), half = (1 + told) / 2;
+		if (p->told < 0 || told >= 1)
+			continue;
+		broken = sum_next(broken, p->wrong, told, half);
+		if (may_pass && c->n - i >= WORSE_CURVE)
+			worse = sum_next(worse, p->wrong, told, fmin(half, WORSE * told));
 	}
-	return sum > DRIFT_SUM;
+	c->worse = worse;
+	return broken > DRIFT_SUM || worse > WORSE_SUM;
 }
 
 /* Are there more or fewer errors among the last comparisons than chance explains? One error counts as expected in any case,
@@ -146,6 +165,7 @@ static void pair_push(struct calibration *c, struct calibration_pair p)
 	c->pairs[c->next] = p;
 	c->next = (c->next + 1) % CALIBRATION_PAIRS;
 	c->n += c->n < CALIBRATION_PAIRS;
+	c->suspect -= c->suspect > 0;
 	c->credit = c->credit + CALIBRATION_EARNED < CALIBRATION_CREDIT ? c->credit + CALIBRATION_EARNED
 									: CALIBRATION_CREDIT;
 }
@@ -175,6 +195,23 @@ double calibration_needed(double max_error)
 	double n = ceil(
 		BOUND_SIGMAS * BOUND_SIGMAS * (1 / max_error - 1)); /* where share_bound of no error is it */
 	return n > CALIBRATION_LEAST ? n : CALIBRATION_LEAST;
+}
+
+/* Return how much a comparison speaks for |other| on average, where |error| is true and |told| was told. */
+static double drift_of(double error, double told, double other)
+{
+	return error * log(other / told) + (1 - error) * log((1 - other) / (1 - told));
+}
+
+double calibration_noticed_after(double share, double from, double to)
+{
+	const double told = fmax(from, DRIFT_LEAST), half = (1 + told) / 2;
+	const double broken = drift_of(to, told, half), worse = drift_of(to, told, fmin(half, WORSE * told));
+	const double least = fmax(share, 1.0 / CALIBRATION_EARNED); /* Answers that pass cost comparisons. */
+	double after = INFINITY;
+	if (worse > 0)
+		after = WORSE_ASKS / (least * worse) + (WORSE_SUM - WORSE_ASKS) / worse;
+	return broken > 0 ? fmin(after, DRIFT_SUM / (least * broken)) : after;
 }
 
 /* ---- the answers to clients ---- */
@@ -215,12 +252,33 @@ static bool doubts_moved(struct calibration_doubts *d, double doubt)
 	return d->n >= 2 * CALIBRATION_SEEN && d->n % DOUBTS_EVERY == 0 && doubts_distance(d) > DOUBTS_APART;
 }
 
+/* Take the doubt. Return true if more answers than before are sure: the cumulative sum for one more answer in eight among those
+ * that are as sure as the surest eighth was. */
+static bool has_got_surer(struct calibration_surest *s, double doubt)
+{
+	const double before = SURER_SHARE, after = before + (1 - before) * SURER_SHARE;
+	if (s->n < CALIBRATION_SURE) {
+		s->first[s->n++] = (float)doubt;
+		if (s->n == CALIBRATION_SURE) {
+			qsort(s->first, CALIBRATION_SURE, sizeof *s->first, by_value);
+			s->edge = s->first[(uint32_t)(before * CALIBRATION_SURE)];
+		}
+		return false;
+	}
+	s->sum = sum_next(s->sum, doubt < (double)s->edge, before, after);
+	return s->sum > SURER_SUM;
+}
+
 bool calibration_saw(struct calibration *c, double doubt, bool passed)
 {
 	if (c->state != CALIBRATION_HOLDS)
 		return false; /* The answer began before the state was another one. */
 	if (passed && c->credit > 0)
 		c->credit--;
+	if (has_got_surer(&c->surest, doubt)) {
+		c->surest = (struct calibration_surest){.n = 0};
+		c->suspect = CALIBRATION_SUSPECT;
+	}
 	if (!doubts_moved(&c->seen, doubt))
 		return false;
 	*c = (struct calibration){.state = CALIBRATION_DRIFTED};
@@ -240,6 +298,8 @@ double calibration_share_of(const struct calibration *c, double asked, double ma
 {
 	if (calibration_trust_of(c, max_error) != CALIBRATION_TRUSTED)
 		return c->n < CALIBRATION_PAIRS || c->credit == 0 ? 1 : asked;
+	if (c->suspect > 0 || c->worse > WORSE_ASKS)
+		return 1;
 	return c->credit < CALIBRATION_CREDIT / 2 ? fmax(asked, SHARE_SHORT) : asked;
 }
 

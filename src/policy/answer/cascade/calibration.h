@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* calibration: how often a small model is wrong, by the doubt of its first tokens, learned from prompts that both models
- * answered. Pure; one thread. Fixed memory: 10 KiB for each pair of models.
+ * answered. Pure; one thread. Fixed memory: 12 KiB for each pair of models.
  *
  * The curve is an isotonic regression (pool adjacent violators; Zadrozny and Elkan 2002, "Transforming classifier scores into
  * accurate multiclass probability estimates") over groups of equal size: the probability of an error never falls as the doubt
@@ -21,6 +21,8 @@
 #define CALIBRATION_RECENT 50  /* comparisons that are looked at for drift */
 #define CALIBRATION_CREDIT 250 /* answers that pass without a comparison, at most */
 #define CALIBRATION_EARNED 16  /* answers that may pass for each comparison */
+#define CALIBRATION_SURE    512 /* doubts by which the surest eighth is found */
+#define CALIBRATION_SUSPECT 128 /* prompts in a row that are compared after more answers got sure */
 #define CALIBRATION_SEEN   128 /* doubts of answers that are compared with as many first ones */
 
 /* Steps of the curve, by rising doubt: up to |upto| the probability of an error is |error|, and the
@@ -49,6 +51,13 @@ struct calibration_doubts {
 	float first[CALIBRATION_SEEN], last[CALIBRATION_SEEN];
 	uint32_t n; /* doubts taken, of both together */
 };
+/* Are more answers to clients sure than before? A model that turned sure and wrong of some prompts moves this first. */
+struct calibration_surest {
+	float first[CALIBRATION_SURE]; /* the first |n| doubts */
+	uint32_t n;
+	float edge; /* as sure was an eighth of them */
+	double sum; /* that speaks for more */
+};
 /* All zeroes: nothing was compared. */
 struct calibration {
 	struct calibration_pair pairs[CALIBRATION_PAIRS]; /* a ring */
@@ -57,6 +66,9 @@ struct calibration {
 	struct calibration_curve curve;
 	uint32_t credit; /* answers that may pass before the next comparison */
 	struct calibration_doubts seen;
+	struct calibration_surest surest;
+	double worse;     /* sum that speaks for errors twice as often */
+	uint32_t suspect; /* comparisons until the share is the usual one again */
 };
 /* An answer of that doubt (cascade_doubt) was compared. Returns true if the state has changed. */
 bool calibration_add(struct calibration *c, double doubt, bool wrong);
@@ -77,6 +89,9 @@ enum calibration_trust calibration_trust_of(const struct calibration *c, double 
 double calibration_share_of(const struct calibration *c, double asked, double max_error);
 /* Return how many comparisons, all of them right, prove an error of at most |max_error|; more than CALIBRATION_PAIRS: none do. */
 double calibration_needed(double max_error);
+/* Return about how many requests of a gated model pass until its error is noticed to have risen from |from| to |to|, both below 1,
+ * where the share |share| is compared: the thresholds of the sums by their mean step (Wald). INFINITY: no alarm comes of it. */
+double calibration_noticed_after(double share, double from, double to);
 /* Return the expected calibration error, from 0 to 1, over the comparisons kept; negative: none was told before. */
 double calibration_ece(const struct calibration *c);
 

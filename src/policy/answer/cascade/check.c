@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cascade: its settings. A chain has each model once. */
 #include "policy/answer/cascade/cascade.h"
+
+#include <math.h>
+
 #include "policy/config/config.h"
 
 /* A model is not asked twice for one answer. */
@@ -19,6 +22,29 @@ static cgn_rc check_chain(const struct config *c, size_t i, struct cgn_err *err)
 	return CGN_OK;
 }
 
+/* Say when a rise of the error to |to| is noticed. */
+static void notice_put(double share, double from, double to, struct cgn_buf *out)
+{
+	double after = calibration_noticed_after(share, from, to);
+	if (isinf(after))
+		cgn_buf_fmt(out, "to %g %% by no alarm", 100 * to);
+	else
+		cgn_buf_fmt(out, "to %g %% after about %.0f requests", 100 * to, after);
+}
+
+static void cost_put(double share, double max_error, double needed, struct cgn_buf *out)
+{
+	const double from = max_error / 2;
+	cgn_buf_fmt(out,
+		"router.cascade: %.0f prompts at least, and up to %d, are asked again of both models before a small model answers clients; then %g %% of the gated prompts are, and all while errors are suspected. A rise of the error from %g %% is noticed ",
+		needed, CALIBRATION_PAIRS, 100 * share, 100 * from);
+	notice_put(share, from, max_error, out);
+	cgn_buf_putz(out, ", ");
+	notice_put(share, from, fmin(4 * from, 0.99), out);
+	cgn_buf_fmt(out, ", and at most %d wrong answers pass after a small model turned always wrong",
+		2 * CALIBRATION_CREDIT);
+}
+
 void cascade_cost_put(const struct config *c, struct cgn_buf *out)
 {
 	double share = c->router.cascade.calibration_share, max_error = c->router.cascade.max_error;
@@ -33,9 +59,7 @@ void cascade_cost_put(const struct config *c, struct cgn_buf *out)
 			"router.cascade.max_error = %g would need %.0f comparisons, and %d are kept: no answer of a small model passes",
 			max_error, needed, CALIBRATION_PAIRS);
 	else
-		cgn_buf_fmt(out,
-			"router.cascade: %.0f prompts at least, and up to %d, are asked again of both models before a small model answers clients; then %g %% of the gated prompts are, and up to %d answers pass before a change is noticed",
-			needed, CALIBRATION_PAIRS, 100 * share, 2 * CALIBRATION_CREDIT);
+		cost_put(share, max_error, needed, out);
 }
 
 CGN_RC cascade_check_config(const struct config *c, struct cgn_err *err)

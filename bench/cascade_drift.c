@@ -22,8 +22,8 @@
 
 struct change {
 	const char *name;
-	double times, more; /* An answer is wrong with the probability times * d^4 + more, */
-	double sure;        /* and for this share of the prompts the doubt is below 0.1 and the answer wrong. */
+	double times, more; /* An answer is wrong with the probability times * d^4 + more. */
+	double sure;        /* Share of the prompts whose doubt is below 0.1 and whose answer is wrong. */
 };
 static const struct change changes[] = {
 	{"nothing", 1, 0, 0},
@@ -55,7 +55,7 @@ static double next_uniform(uint64_t *seed)
 	return (double)(mix64(*seed) >> 11) / 9007199254740992.0;
 }
 
-static void request(struct world *w, const struct change *how)
+static void request_ask(struct world *w, const struct change *how)
 {
 	double doubt = next_uniform(&w->seed), usual = w->flat > 0 ? w->flat : pow(doubt, 4),
 	       error = fmin(1, how->times * usual + how->more);
@@ -96,16 +96,16 @@ static void seed_run(struct world *w, const struct change *how, struct sums *s)
 {
 	uint32_t n = 0;
 	for (int i = 0; i < LEARN; i++)
-		request(w, &changes[0]);
-	/* A false alarm just before: wait for what was learned anew. */
+		request_ask(w, &changes[0]);
+	/* After a false alarm the small model is trusted later. */
 	while (calibration_trust_of(&w->c, w->max_error) != CALIBRATION_TRUSTED)
-		request(w, &changes[0]);
+		request_ask(w, &changes[0]);
 	s->wrong_before += (double)w->wrong / (double)w->passed / SEEDS;
 	w->passed = w->wrong = w->compared = 0;
 	uint64_t alarms = w->alarms;
 	if (how == changes) {
 		for (; n < MOST; n++)
-			request(w, how);
+			request_ask(w, how);
 		s->alarms += (double)(w->alarms - alarms);
 		s->requests += MOST;
 		s->compared += (double)w->compared;
@@ -113,7 +113,7 @@ static void seed_run(struct world *w, const struct change *how, struct sums *s)
 	}
 	enum calibration_trust trust;
 	do {
-		request(w, how);
+		request_ask(w, how);
 		trust = calibration_trust_of(&w->c, w->max_error);
 		n++;
 	} while (n < MOST && w->alarms == alarms && trust != CALIBRATION_UNPROVEN);
@@ -144,7 +144,7 @@ static void change_put(struct json_out *o, const struct change *how, struct sums
 	json_close(o, '}');
 }
 
-static double flag(int argc, char **argv, const char *name, double otherwise)
+static double flag_number(int argc, char **argv, const char *name, double otherwise)
 {
 	for (int i = 1; i + 1 < argc; i++)
 		if (strcmp(argv[i], name) == 0)
@@ -158,11 +158,13 @@ int main(int argc, char **argv)
 	static struct world w;
 	struct cgn_buf text = {0};
 	struct json_out o = json_out_to(&text);
-	double share = flag(argc, argv, "--share", 0.08), max_error = flag(argc, argv, "--max-error", 0.1),
-	       seeds = flag(argc, argv, "--seeds", 200), flat = flag(argc, argv, "--flat", 0);
+	double share = flag_number(argc, argv, "--share", 0.08),
+	       max_error = flag_number(argc, argv, "--max-error", 0.1),
+	       seeds = flag_number(argc, argv, "--seeds", 200), flat = flag_number(argc, argv, "--flat", 0);
 	if (!(share > 0 && share <= 1 && max_error > 0 && max_error < 1 && seeds >= 1 && seeds <= SEEDS)) {
 		(void)fprintf(stderr,
-			"usage: bench_cascade_drift [--share 0..1] [--max-error 0..1] [--seeds 1..%d] [--flat 0..1]\n", SEEDS);
+			"usage: bench_cascade_drift [--share 0..1] [--max-error 0..1] [--seeds 1..%d] [--flat 0..1]\n",
+			SEEDS);
 		return 2;
 	}
 	json_open(&o, '{');
@@ -175,7 +177,10 @@ int main(int argc, char **argv)
 	for (size_t i = 0; i < CGN_COUNT(changes); i++) {
 		s = (struct sums){.n = 0};
 		for (uint64_t seed = 1; seed <= (uint64_t)seeds; seed++) {
-			w = (struct world){.seed = mix64(seed * 1000 + i), .share = share, .max_error = max_error, .flat = flat};
+			w = (struct world){.seed = mix64(seed * 1000 + i),
+				.share = share,
+				.max_error = max_error,
+				.flat = flat};
 			seed_run(&w, &changes[i], &s);
 		}
 		change_put(&o, &changes[i], &s, seeds);

@@ -202,7 +202,7 @@ static void the_time_of_an_unknown_term_is_not_lost(void **state)
 	assert_true(fabs(r.times.itl_model[0] / r.times.itl_measured[0] - 1) < 0.03);
 }
 
-/* What was found in one log is near the times of another one, whose times it did not see. */
+/* The terms of one log predict the times of another one. */
 static void other_requests_are_predicted(void **state)
 {
 	static struct fit_request q[REQUESTS];

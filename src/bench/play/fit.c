@@ -280,8 +280,8 @@ static void unknown_print(const struct fit_result *r)
 	for (enum fit_term_id t = 0; t < FIT_TERMS; t++) {
 		if (r->terms[t].known)
 			continue;
-		(void)printf("%s %s%s%s%s", before, fit_term_labels[t], flags[t][0] != '\0' ? " (" : "", flags[t],
-			flags[t][0] != '\0' ? ")" : "");
+		(void)printf("%s %s%s%s%s", before, fit_term_labels[t], flags[t][0] != '\0' ? " (" : "",
+			flags[t], flags[t][0] != '\0' ? ")" : "");
 		before = ",";
 	}
 	if (before[0] == ',')
@@ -306,7 +306,8 @@ static void flags_print(const struct fit_result *r)
 
 static void times_print(const char *name, const double measured[2], const double model[2])
 {
-	(void)printf("%s p50, p99: %.1f, %.1f ms measured; %.1f, %.1f ms when the model plays these requests (%+.0f, %+.0f %%)\n",
+	(void)printf(
+		"%s p50, p99: %.1f, %.1f ms measured; %.1f, %.1f ms when the model plays these requests (%+.0f, %+.0f %%)\n",
 		name, measured[0] / MS, measured[1] / MS, model[0] / MS, model[1] / MS,
 		100 * (model[0] / measured[0] - 1), 100 * (model[1] / measured[1] - 1));
 }
@@ -350,7 +351,7 @@ static bool term_take(struct json_val row, struct fit_result *out)
 	return true;
 }
 
-/* Read what bench fit -o json printed. */
+/* Read the terms from the output of bench fit -o json. */
 static CGN_RC terms_read(const char *path, struct fit_result *out, struct cgn_err *err)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {0};
@@ -366,7 +367,8 @@ static CGN_RC terms_read(const char *path, struct fit_result *out, struct cgn_er
 		if (!term_take(row, out))
 			return CGN_FAIL(err, INVALID, "%s is not what bench fit -o json prints", path);
 	if (!out->terms[FIT_TOKEN].known || !out->terms[FIT_STEP].known)
-		return CGN_FAIL(err, INVALID, "%s does not tell the time of a prompt token and of a step", path);
+		return CGN_FAIL(err, INVALID, "%s does not tell the time of a prompt token and of a step",
+			path);
 	return CGN_OK;
 }
 

@@ -13,8 +13,9 @@
 #define ANSWER_LEAST 4     /* Tokens of an answer whose decode time is compared. */
 #define MEETINGS     ((size_t)4 << 20)
 #define BLOCK_TOKENS (1U << 24)
-#define ERROR_MOST   0.5   /* A term with a larger error is unknown, */
-#define SHARE_LEAST  0.001 /* and so is one with a smaller share of the requests' time. */
+/* A term with a larger error, or with a smaller share of the requests' time, is unknown. */
+#define ERROR_MOST  0.5
+#define SHARE_LEAST 0.001
 
 const char *const fit_term_labels[FIT_TERMS] = {
 #define TERM(id, label, flag, help) label,
@@ -511,8 +512,8 @@ static void errors_fill(const struct fit *f, const struct normal *n, struct fit_
 	bool known = solve_invert(d.a, FIT_TERMS, inverse);
 	for (int t = 0; t < FIT_TERMS; t++) {
 		double before = out->terms[t].known ? out->terms[t].error : 0;
-		out->terms[t].error =
-			known && !f->held[t] ? fmax(before, sqrt(variance * inverse[t][t])) : (double)INFINITY;
+		out->terms[t].error = known && !f->held[t] ? fmax(before, sqrt(variance * inverse[t][t]))
+							   : (double)INFINITY;
 	}
 }
 
@@ -569,8 +570,8 @@ static void quantiles_fill(struct fit *f, const double terms[FIT_TERMS], struct 
 
 /* ---- unknown terms ---- */
 
-/* Return the term that is told least of those that take time and that the requests do not tell; FIT_TERMS: there is none. An
- * engine without the time of a prompt token and of a step is no engine, so these two are not held. */
+/* Return the term with the largest error of those that take time and that the requests do not tell; FIT_TERMS: there is none. The
+ * prompt token and the step are not held: every engine has them. */
 static enum fit_term_id least_told(const struct fit *f, const struct fit_result *r)
 {
 	enum fit_term_id least = FIT_TERMS;
@@ -585,8 +586,8 @@ static enum fit_term_id least_told(const struct fit *f, const struct fit_result 
 static void known_fill(const struct fit *f, struct fit_result *out)
 {
 	for (int t = 0; t < FIT_TERMS; t++)
-		out->terms[t].known = !f->held[t] && out->terms[t].error < ERROR_MOST &&
-			out->terms[t].share >= SHARE_LEAST;
+		out->terms[t].known =
+			!f->held[t] && out->terms[t].error < ERROR_MOST && out->terms[t].share >= SHARE_LEAST;
 }
 
 /* Find the terms that are not held. */
@@ -608,7 +609,7 @@ static void terms_find(struct fit *f, struct fit_result *out)
 }
 
 /* Fit with the terms overlapping or not, and return the distance. A term that the requests do not tell is held, and the others are
- * found anew: what it took belongs to them. */
+ * found again: its time belongs to them. */
 static double variant_fit(struct fit *f, bool overlaps, struct fit_result *out)
 {
 	f->overlaps = overlaps;

@@ -10,16 +10,20 @@
 	9.2 /* logarithm of 10,000: comparisons to a false alarm, at least, where the curve is right */
 #define DRIFT_LEAST \
 	0.05 /* errors that are expected in any case, because a curve that tells 0 is made from few answers */
-#define WORSE       2.0 /* times as many errors, which are noticed too: */
-#define WORSE_UPTO  0.2 /* where the surest answers are wrong at most this often: others hardly pass; */
-#define WORSE_CURVE 256 /* told by a curve of as many comparisons */
-#define WORSE_SUM   7.0 /* at this sum, */
-#define WORSE_ASKS  1.5 /* and from this one on all prompts are compared. */
+/* Times as many errors, which are noticed too: at the sum WORSE_SUM; from WORSE_ASKS on all prompts are compared. Only where the surest
+ * answers are told to be wrong at most at the share WORSE_UPTO, because others hardly pass, and only by comparisons that a curve of
+ * WORSE_CURVE others judged. */
+#define WORSE       2.0
+#define WORSE_UPTO  0.2
+#define WORSE_CURVE 256
+#define WORSE_SUM   7.0
+#define WORSE_ASKS  1.5
 #define DOUBTS_APART \
 	0.34 /* Kolmogorov and Smirnov's distance of two samples of CALIBRATION_SEEN: by chance one in a million */
-#define DOUBTS_EVERY 16   /* answers between two looks at it */
+#define DOUBTS_EVERY 16    /* answers between two looks at it */
 #define SURER_SHARE  0.125 /* the surest answers, as a share of those before, whose number is watched */
-#define SURER_SUM    13.8  /* logarithm of a million: answers to a false suspicion, at least, where nothing changes */
+#define SURER_SUM \
+	13.8 /* logarithm of a million: answers to a false suspicion, at least, where nothing changes */
 #define BOUND_SIGMAS 2.0  /* one-sided: 97.7 % */
 #define SHARE_SHORT  0.16 /* share that is compared while credit is short: earns more than passes */
 #define ECE_BINS     10

@@ -15,15 +15,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define CALIBRATION_PAIRS  512 /* comparisons that are kept; older ones are forgotten */
-#define CALIBRATION_LEAST  50  /* comparisons before there is a curve */
-#define CALIBRATION_GROUPS 16
-#define CALIBRATION_RECENT 50  /* comparisons that are looked at for drift */
-#define CALIBRATION_CREDIT 250 /* answers that pass without a comparison, at most */
-#define CALIBRATION_EARNED 16  /* answers that may pass for each comparison */
+#define CALIBRATION_PAIRS   512 /* comparisons that are kept; older ones are forgotten */
+#define CALIBRATION_LEAST   50  /* comparisons before there is a curve */
+#define CALIBRATION_GROUPS  16
+#define CALIBRATION_RECENT  50  /* comparisons that are looked at for drift */
+#define CALIBRATION_CREDIT  250 /* answers that pass without a comparison, at most */
+#define CALIBRATION_EARNED  16  /* answers that may pass for each comparison */
 #define CALIBRATION_SURE    512 /* doubts by which the surest eighth is found */
 #define CALIBRATION_SUSPECT 128 /* prompts in a row that are compared after more answers got sure */
-#define CALIBRATION_SEEN   128 /* doubts of answers that are compared with as many first ones */
+#define CALIBRATION_SEEN    128 /* doubts of answers that are compared with as many first ones */
 
 /* Steps of the curve, by rising doubt: up to |upto| the probability of an error is |error|, and the
  * share of errors among all answers up to there is at most |bound|. |n| 0: there is no curve. */
@@ -55,8 +55,8 @@ struct calibration_doubts {
 struct calibration_surest {
 	float first[CALIBRATION_SURE]; /* the first |n| doubts */
 	uint32_t n;
-	float edge; /* as sure was an eighth of them */
-	double sum; /* that speaks for more */
+	float edge; /* an eighth of them is below */
+	double sum; /* evidence of more of them; cumulative */
 };
 /* All zeroes: nothing was compared. */
 struct calibration {
@@ -67,7 +67,7 @@ struct calibration {
 	uint32_t credit; /* answers that may pass before the next comparison */
 	struct calibration_doubts seen;
 	struct calibration_surest surest;
-	double worse;     /* sum that speaks for errors twice as often */
+	double worse;     /* evidence of errors twice as often; cumulative */
 	uint32_t suspect; /* comparisons until the share is the usual one again */
 };
 /* An answer of that doubt (cascade_doubt) was compared. Returns true if the state has changed. */

@@ -15,8 +15,8 @@ struct chooser {
 	struct route_cand *cands, *scratch; /* |cap| of each. */
 	size_t cap;
 	_Atomic uint32_t *turns, own_turns; /* turns: shared.turns or own_turns. */
-	uint64_t random;          /* Weyl sequence; route_pick mixes it. */
-	struct route_speed fleet; /* Medians of the fleet; batch_ms as a share of a step. */
+	uint64_t random;                    /* Weyl sequence; route_pick mixes it. */
+	struct route_speed fleet;           /* Medians of the fleet; batch_ms as a share of a step. */
 	float fleet_block_tokens; /* Median of the tokens in a block of bytes; 0: no node has counted some. */
 	uint64_t fleet_key;       /* The view_model.key that |fleet| belongs to. */
 	uint32_t fleet_left;      /* Picks until |fleet| is computed again. */

@@ -79,10 +79,10 @@ def main():
         for p in args.policies.split(","):
             log.unlink(missing_ok=True)
             sent[p] = live(cluster, args, trace, p, kv_blocks, log)
-            terms = {t["term"]: t["ns"] or 0 for t in json.loads(ctl(args.build, "bench", "fit", log, "-o", "json"))["results"]}
-            delays[p] = round(terms["delay"] / 1e6 / args.time_scale, 2)
+            terms = {t["term"]: t["ns"] for t in json.loads(ctl(args.build, "bench", "fit", log, "-o", "json"))["results"]}
+            delays[p] = None if terms["delay"] is None else round(terms["delay"] / 1e6 / args.time_scale, 2)
         # The first policy's run tells what the programs add; the others are predicted with it.
-        played = json.loads(ctl(args.build, *replay, "--delay-ms", delays[args.policies.split(",")[0]]))
+        played = json.loads(ctl(args.build, *replay, "--delay-ms", delays[args.policies.split(",")[0]] or 0))
     replayed = {r["policy"]: row(r, 1) for r in played["results"]}
     lived = {p: {**row(r, args.time_scale), "failed": r["failed"], "answered": r["answered"]} for p, r in sent.items()}
     orders = {}

@@ -225,9 +225,23 @@ def test_a_fit_finds_the_engine_of_an_access_log(tmp_path):
     assert terms["prompt token"]["ns"] == pytest.approx(50e3, rel=0.02) and terms["step"]["ns"] == pytest.approx(10e6, rel=0.02)
     assert terms["context"]["ns"] == pytest.approx(100, rel=0.1) and terms["delay"]["ns"] == pytest.approx(2e6, rel=0.2)
     assert not terms["sequence"]["known"] and not terms["attention"]["known"] and not r["overlap"]
+    # The model has no number for what is unknown.
+    assert all((t["ns"], t["value"], t["error"]) == (None, None, None) for t in terms.values() if not t["known"])
     assert r["model_ttft_p50_ms"] == pytest.approx(r["ttft_p50_ms"], rel=0.02)
     table = fine("bench", "fit", log, "--node", "n")
-    assert table.startswith("240 requests of 1 nodes; 120 lines passed over\nTERM") and "--prefill-tokens-per-s" in table.splitlines()[-1]
+    assert table.startswith("240 requests of 1 nodes; 120 lines passed over\nTERM")
+    flags, unknown = fine("bench", "fit", log, "--model", "m").splitlines()[-2:]
+    assert "--prefill-tokens-per-s" in flags and "--attention-ns" not in flags
+    assert unknown.startswith("unknown:") and "attention (--attention-ns)" in unknown
+    # The terms of this log predict those of another one.
+    model = tmp_path / "model.json"
+    model.write_text(json.dumps(r))
+    other = json.loads(fine("bench", "fit", log, "--model", "m", "--terms", model, "-o", "json"))
+    assert other["requests"] == 120 and all(other[k] == pytest.approx(r[k], rel=0.01) for k in r if k.endswith("_ms"))
+    model.write_text('{"results": [{"term": "step", "ns": null}]}')
+    assert "does not tell the time of a prompt token" in refused(2, "bench", "fit", log, "--terms", model)
+    model.write_text("[]")
+    assert "is not what bench fit -o json prints" in refused(2, "bench", "fit", log, "--terms", model)
     assert "has 0 requests that a fit can use, of 0" in refused(2, "bench", "fit", log, "--node", "other")
     assert "less than --max-batch" in refused(2, "bench", "fit", log, "--step-tokens", "10")
 

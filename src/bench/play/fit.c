@@ -286,7 +286,7 @@ static void unknown_print(const struct fit_result *r)
 	}
 	if (before[0] == ',')
 		(void)printf(
-			"; these requests do not tell it, and the other terms were found without it. Without a flag, cgn-sim and bench replay take their default\n");
+			"; these requests do not tell this, and the other terms were found without it. Without a flag, cgn-sim and bench replay take their default\n");
 }
 
 static void flags_print(const struct fit_result *r)

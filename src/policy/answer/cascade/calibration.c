@@ -212,7 +212,7 @@ double calibration_noticed_after(double share, double from, double to)
 	const double told = fmax(from, DRIFT_LEAST), half = (1 + told) / 2;
 	const double broken = drift_of(to, told, half), worse = drift_of(to, told, fmin(half, WORSE * told));
 	const double least = fmax(share, 1.0 / CALIBRATION_EARNED); /* Answers that pass cost comparisons. */
-	double after = INFINITY;
+	double after = (double)INFINITY;
 	if (worse > 0)
 		after = WORSE_ASKS / (least * worse) + (WORSE_SUM - WORSE_ASKS) / worse;
 	return broken > 0 ? fmin(after, DRIFT_SUM / (least * broken)) : after;

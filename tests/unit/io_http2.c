@@ -148,6 +148,8 @@ static void frames_that_do_no_work_are_a_flood(void **state)
 	many_of(NGHTTP2_SETTINGS, 0, NULL, 0);
 	many_of(NGHTTP2_DATA, 1, NULL, 0);
 	many_of(NGHTTP2_PRIORITY, 3, "\0\0\0\0\0", 5);
+	many_of(NGHTTP2_WINDOW_UPDATE, 1, "\0\0\0\1", 4);
+	many_of(NGHTTP2_WINDOW_UPDATE, 0, "\0\0\0\1", 4);
 }
 
 static void endless_continuations_end_the_connection(void **state)
@@ -180,6 +182,77 @@ static void a_frame_of_too_many_settings_ends_the_connection(void **state)
 	world_until(&w, r.closed);
 	assert_int_equal(raw_look(&r).goaways, 1);
 	cgn_buf_fini(&r.got);
+	world_close(&w);
+}
+
+/* ---- heads whose few bytes decode to many ---- */
+
+#define LARGE 4000 /* Bytes of a field in the table of HPACK, which has 4096. */
+
+/* Append a request whose head puts x: aaa... into the table, as its newest entry. */
+static void put_entry(struct cgn_buf *b, uint32_t id)
+{
+	/* A literal with incremental indexing, a name of one byte, and the value's length: 127 + 3873. */
+	char field[6 + LARGE] = "\x40\x01x\x7f\xa1\x1e";
+	memset(field + 6, 'a', LARGE);
+	put_request(b, id, END_HEADERS | END_STREAM, 0x82, "/hello", field, sizeof field);
+}
+
+/* Append a request with |n| references to the newest entry. */
+static void put_references(struct cgn_buf *b, uint32_t id, size_t n)
+{
+	char refs[16000];
+	assert_true(n <= sizeof refs);
+	memset(refs, 0xbe, n);
+	put_request(b, id, END_HEADERS | END_STREAM, 0x82, "/hello", refs, n);
+}
+
+static void a_head_that_decodes_to_much_ends_the_connection(void **state)
+{
+	(void)state;
+	struct world w;
+	struct raw r;
+	struct cgn_buf b = {0};
+	raw_begin(&w, &r, NULL);
+	put_entry(&b, 1);
+	put_references(&b, 3, 15000);
+	put_hang(&b, 5);
+	raw_write(&w, &r, &b);
+	expect_calm(&w, &r);
+	assert_int_equal(w.d.requests, 1); /* The one that made the entry. */
+}
+
+static void heads_that_decode_to_much_together_are_a_flood(void **state)
+{
+	(void)state;
+	struct world w;
+	struct raw r;
+	struct cgn_buf b = {0};
+	raw_begin(&w, &r, NULL);
+	put_entry(&b, 1);
+	for (uint32_t i = 0; i < 1500; i++) /* Each is below the limit of a head. */
+		put_references(&b, 2 * i + 3, 7);
+	raw_write(&w, &r, &b);
+	expect_calm(&w, &r);
+	assert_true(w.d.requests < 500);
+}
+
+/* A proxy's connection: each head has the same large cookie. */
+static void the_heads_of_a_busy_client_are_no_flood(void **state)
+{
+	(void)state;
+	struct world w;
+	struct raw r;
+	struct cgn_buf b = {0};
+	raw_begin(&w, &r, NULL);
+	put_entry(&b, 1);
+	for (uint32_t i = 0; i < 200; i++)
+		put_references(&b, 2 * i + 3, 1);
+	raw_write(&w, &r, &b);
+	world_until(&w, raw_look(&r).ends >= 201);
+	assert_int_equal(w.d.requests, 201);
+	assert_int_equal(raw_look(&r).goaways, 0);
+	raw_fini(&w, &r);
 	world_close(&w);
 }
 
@@ -539,6 +612,9 @@ int main(void)
 		cmocka_unit_test(frames_that_do_no_work_are_a_flood),
 		cmocka_unit_test(endless_continuations_end_the_connection),
 		cmocka_unit_test(a_frame_of_too_many_settings_ends_the_connection),
+		cmocka_unit_test(a_head_that_decodes_to_much_ends_the_connection),
+		cmocka_unit_test(heads_that_decode_to_much_together_are_a_flood),
+		cmocka_unit_test(the_heads_of_a_busy_client_are_no_flood),
 		cmocka_unit_test(a_large_head_is_431_and_costs_one_stream),
 		cmocka_unit_test(malformed_requests_do_not_arrive),
 		cmocka_unit_test(streams_beyond_the_limit_are_refused),

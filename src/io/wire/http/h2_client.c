@@ -6,6 +6,7 @@
 #include "io/wire/http/client_priv.h"
 
 #define PING_PATIENCE (10 * CGN_SEC)
+#define DECODE_BURST  ((size_t)8 << 20)
 
 static const struct call_via h2_via;
 
@@ -333,7 +334,8 @@ static void h2_init(struct client_conn *c)
 	struct h2_link_cfg lc = {.max_streams = 0,
 		.max_head_bytes = c->client->cfg.max_head_bytes,
 		.max_fields = HTTP_CLIENT_FIELDS,
-		.wide = c->client->cfg.wide};
+		.wide = c->client->cfg.wide,
+		.decode_burst = DECODE_BURST};
 	c->h2.idle_since = cgn_loop_now(c->wire.loop);
 	cgn_timer_set(&c->timer, next_look(c));
 	h2_link_init(&c->h2.link, &lc, &link_ops, &c->wire, &c->client->spare);

@@ -9,6 +9,14 @@
 #define MAX_OUTBOUND 20000 /* Outbound frames for a peer that provokes answers and does not read them. */
 #define ORPHAN_BYTES 32768
 #define MAX_SETTINGS 32 /* Entries in one SETTINGS frame. */
+/* HPACK repeats a field of up to 4 KiB by one byte, and each of its bytes is looked at. A head that decodes to more than
+ * so many times its limit ends the connection; a smaller one above the limit costs its stream only. */
+#define HEAD_EXCESS 4
+/* Decoded bytes of heads for each received byte. A client that repeats all of its fields stays below it by its bodies,
+ * or by what a connection may decode each second. */
+#define DECODE_RATIO 64
+#define DECODE_FIELD 32 /* Bytes that a field counts for besides its text, as RFC 7541, 4.1, counts. */
+#define TINY_WINDOW  8  /* A WINDOW_UPDATE of so few bytes lets out less than a frame's head. */
 /* Unsent answers to PING and SETTINGS; the frames that fit in one read are one burst. */
 #define MAX_ACKS 4000
 
@@ -57,8 +65,39 @@ static void count_frame(struct h2_link *l, const nghttp2_frame *f)
 		count_idle_frame(l);
 	else if (hd->type == NGHTTP2_PRIORITY)
 		count_idle_frame(l);
+	else if (hd->type == NGHTTP2_WINDOW_UPDATE && f->window_update.window_size_increment <= TINY_WINDOW)
+		count_idle_frame(l);
 	else if (hd->type == NGHTTP2_DATA && hd->length == 0 && (hd->flags & NGHTTP2_FLAG_END_STREAM) == 0)
 		count_idle_frame(l);
+}
+
+/* ---- what heads decode to ---- */
+
+static void decode_earn(struct h2_link *l, size_t received)
+{
+	cgn_nsec now = cgn_loop_now(l->wire->loop);
+	uint64_t ms = cgn_since(now, l->decode_at) / CGN_MSEC;
+	if (ms > 0) {
+		uint64_t gain = ms < 1000 ? ms * l->decode_burst / 1000 : l->decode_burst;
+		l->decode_credit += gain;
+		l->decode_at = now;
+	}
+	if (l->decode_credit > l->decode_burst)
+		l->decode_credit = l->decode_burst;
+	l->decode_credit += DECODE_RATIO * received;
+}
+
+/* Count a field; false: the peer makes too much work of too few bytes. */
+static bool decode_count(struct h2_link *l, size_t bytes)
+{
+	bytes += DECODE_FIELD;
+	l->head_bytes += bytes;
+	if (bytes > l->decode_credit || l->head_bytes > HEAD_EXCESS * (size_t)l->max_head_bytes) {
+		l->flooded = true;
+		return false;
+	}
+	l->decode_credit -= bytes;
+	return true;
 }
 
 /* ---- heads ---- */
@@ -71,6 +110,7 @@ static int on_begin_headers(nghttp2_session *s, const nghttp2_frame *f, void *us
 	http_store_put(l->spare, &l->store);
 	l->store = http_store_get(l->spare, l->max_head_bytes, l->max_fields);
 	l->store_full = false;
+	l->head_bytes = 0;
 	l->store_since = cgn_loop_now(l->wire->loop);
 	return 0;
 }
@@ -97,6 +137,8 @@ static int on_header(nghttp2_session *s, const nghttp2_frame *f, const uint8_t *
 	const char *v = (const char *)value;
 	struct cgn_str key = {(const char *)name, n};
 	bool fits = !l->store_full;
+	if (!decode_count(l, n + m))
+		return NGHTTP2_ERR_CALLBACK_FAILURE;
 	if (fits && n > 0 && name[0] == ':')
 		fits = pseudo_add(l, key, v, m);
 	else if (fits && cgn_str_is(key, "host") && l->store->pseudo[HTTP_P_AUTHORITY].value_n == 0)
@@ -445,7 +487,10 @@ void h2_link_init(struct h2_link *l, const struct h2_link_cfg *cfg, const struct
 		.max_fields = cfg->max_fields,
 		.stream_window = cfg->wide ? H2_WIDE_STREAM_WINDOW : H2_STREAM_WINDOW,
 		.reset_burst = cfg->reset_burst,
-		.reset_rate = cfg->reset_rate};
+		.reset_rate = cfg->reset_rate,
+		.decode_credit = cfg->decode_burst,
+		.decode_burst = cfg->decode_burst,
+		.decode_at = cgn_loop_now(w->loop)};
 	cgn_list_init(&l->owed);
 	cgn_list_init(&l->wake);
 	session_make(l);
@@ -468,6 +513,7 @@ void h2_link_fini(struct h2_link *l)
 
 bool h2_link_feed(struct h2_link *l, const uint8_t *p, size_t n)
 {
+	decode_earn(l, n);
 	l->busy = l->reading = true;
 	ssize_t rc = nghttp2_session_mem_recv(l->session, p, n);
 	l->busy = l->reading = false;

@@ -78,6 +78,9 @@ struct h2_link {
 	uint32_t stream_window;
 	uint32_t reset_burst, reset_rate;
 	struct h2_bucket resets, idle_frames;
+	/* Bytes of decoded heads: of this one, and how many more all heads together may have. */
+	size_t head_bytes, decode_credit, decode_burst;
+	cgn_nsec decode_at; /* When the credit last grew by time. */
 	uint64_t bad_frames;
 };
 
@@ -87,6 +90,8 @@ struct h2_link_cfg {
 	bool wide; /* Large windows. */
 	/* Resets by the peer that do not count as a flood: at once, and per second. */
 	uint32_t reset_burst, reset_rate;
+	/* Bytes that heads may decode to at once, and per second, besides a multiple of the received bytes. */
+	size_t decode_burst;
 };
 void h2_link_init(struct h2_link *l, const struct h2_link_cfg *cfg, const struct h2_link_ops *ops,
 	struct http_wire *w, struct http_store **spare);

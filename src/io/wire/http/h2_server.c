@@ -8,6 +8,7 @@
 /* Streams that a client may reset before they were answered: at once, and per second. */
 #define RESET_BURST    1000
 #define RESET_RATE     200
+#define DECODE_BURST   ((size_t)1 << 20)
 #define TRUSTED_FACTOR 10 /* For inner gRPC ports, where a router passes on the cancels of all its clients. */
 
 struct h2_exchange {
@@ -389,7 +390,8 @@ static void h2_conn_init(struct server_conn *c)
 		.max_fields = cfg->max_fields,
 		.wide = cfg->h2_only,
 		.reset_burst = RESET_BURST * factor,
-		.reset_rate = RESET_RATE * factor};
+		.reset_rate = RESET_RATE * factor,
+		.decode_burst = DECODE_BURST * factor};
 	c->h2.since = cgn_loop_now(c->wire.loop);
 	c->h2.check_at = c->h2.since + check_interval(cfg);
 	h2_link_init(&c->h2.link, &lc, &link_ops, &c->wire, &c->server->spare);

@@ -180,6 +180,7 @@ static struct http_server_cfg http_cfg(const struct router *r, const char *addr)
 			.max_conns = cfg->router.max_connections},
 		.head_timeout = cfg->router.head_timeout,
 		.body_timeout = cfg->router.body_timeout,
+		.body_rate = cfg->router.body_rate != 0 ? cfg->router.body_rate : HTTP_ANY_RATE,
 		.idle_timeout = cfg->router.idle_timeout,
 		.write_timeout = cfg->router.write_timeout,
 	};

@@ -3,6 +3,7 @@
 #include <netinet/in.h>
 
 #include "http_world.h"
+#include "io/wire/http/server_priv.h"
 #include "name_world.h"
 
 static enum http_proto proto; /* Version of the running test group. */
@@ -623,6 +624,63 @@ static void slow_bodies_time_out(void **state)
 	world_close(&w);
 }
 
+/* A body that comes a byte at a time, from a timer. */
+struct trickle {
+	struct cgn_timer timer;
+	struct story s;
+	size_t left;
+};
+
+static void trickle_step(struct cgn_timer *timer)
+{
+	struct trickle *t = CGN_CONTAINER(timer, struct trickle, timer);
+	char byte = 'x';
+	if (t->s.done || t->s.status != 0)
+		return;
+	http_call_body(t->s.c, &(struct iovec){&byte, 1}, 1);
+	if (--t->left == 0)
+		http_call_end(t->s.c);
+	else
+		cgn_timer_set(timer, CGN_MSEC);
+}
+
+/* Each byte comes long before the timeout, which alone would let all of them pass. */
+static void a_trickle_of_a_body_is_refused(void **state)
+{
+	(void)state;
+	for (int any = 0; any < 2; any++) {
+		struct world w;
+		struct trickle t = {.left = 400};
+		world_open(&w,
+			&(struct http_server_cfg){.body_timeout = 100 * CGN_MSEC,
+				.body_rate = any ? HTTP_ANY_RATE : 1000000});
+		world_client(&w, &(struct http_client_cfg){.proto = proto});
+		cgn_timer_init(&t.timer, w.l, trickle_step);
+		story_start(&w, &t.s,
+			&(struct http_request){.method = "POST",
+				.path = "/sink",
+				.body_len = (int64_t)t.left});
+		trickle_step(&t.timer);
+		world_until(&w, t.s.done);
+		assert_int_equal(t.s.status, any ? 200 : 408);
+		assert_int_equal(w.d.timed_out, any ? 0 : 1);
+		cgn_timer_cancel(&t.timer);
+		world_close(&w);
+	}
+}
+
+static void a_burst_does_not_pay_for_a_trickle(void **state)
+{
+	(void)state;
+	const cgn_nsec now = 1000 * CGN_SEC, most = 30 * CGN_SEC, due = now + most;
+	assert_int_equal(http_pace(due, now, 1U << 30, 500, most), due);
+	assert_int_equal(http_pace(now + 1, now, 1000, 500, most), now + 1 + 2 * CGN_SEC);
+	assert_int_equal(http_pace(now + 1, now, 1U << 30, 500, most), due);
+	assert_int_equal(http_pace(now + 1, now, (size_t)1 << 40, 500, most), due);
+	assert_int_equal(http_pace(now + 1, now, 0, 500, most), now + 1);
+	assert_int_equal(http_pace(now + 1, now, 1, HTTP_ANY_RATE, most), due);
+}
+
 static void a_reader_that_takes_nothing_is_cut(void **state)
 {
 	(void)state;
@@ -772,6 +830,8 @@ static void a_client_that_follows_ends_its_calls(void **state)
 		cmocka_unit_test(a_drain_serves_connections_that_wait),                                  \
 		cmocka_unit_test(a_closed_idle_connection_is_replaced),                                  \
 		cmocka_unit_test(odd_requests_are_not_sent), cmocka_unit_test(slow_bodies_time_out),     \
+		cmocka_unit_test(a_trickle_of_a_body_is_refused),                                        \
+		cmocka_unit_test(a_burst_does_not_pay_for_a_trickle),                                    \
 		cmocka_unit_test(a_reader_that_takes_nothing_is_cut),                                    \
 		cmocka_unit_test(a_body_is_as_long_as_announced),                                        \
 		cmocka_unit_test(a_call_goes_where_the_name_stands_now),                                 \

@@ -330,6 +330,39 @@ static void broken_chunks_are_refused(void **state)
 	world_close(&w);
 }
 
+struct drip {
+	struct cgn_timer timer;
+	struct raw *r;
+};
+
+static void drip_step(struct cgn_timer *timer)
+{
+	struct drip *d = CGN_CONTAINER(timer, struct drip, timer);
+	if (d->r->c == NULL)
+		return;
+	raw_say(d->r, "x");
+	cgn_timer_set(timer, 50 * CGN_MSEC);
+}
+
+/* The body of a request that was answered early is read for a while, so that the connection can be used again. */
+static void an_unread_body_that_trickles_ends_the_connection(void **state)
+{
+	(void)state;
+	struct world w;
+	struct raw r;
+	struct drip d = {.r = &r};
+	world_open(&w, NULL);
+	raw_dial(&w, &r);
+	raw_say(&r, "POST /early HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\n");
+	cgn_timer_init(&d.timer, w.l, drip_step);
+	drip_step(&d.timer);
+	world_until(&w, r.closed);
+	assert_true(raw_has(&r, "HTTP/1.1 413"));
+	cgn_timer_cancel(&d.timer);
+	cgn_buf_fini(&r.got);
+	world_close(&w);
+}
+
 static void slow_heads_time_out(void **state)
 {
 	(void)state;
@@ -587,6 +620,7 @@ int main(void)
 		cmocka_unit_test(an_early_answer_keeps_the_connection),
 		cmocka_unit_test(large_heads_are_431),
 		cmocka_unit_test(broken_chunks_are_refused),
+		cmocka_unit_test(an_unread_body_that_trickles_ends_the_connection),
 		cmocka_unit_test(slow_heads_time_out),
 		cmocka_unit_test(a_client_that_goes_is_noticed),
 		cmocka_unit_test(a_cut_answer_has_no_last_chunk),

@@ -150,7 +150,6 @@ static void h1_pause(struct http_exchange *x, bool yes)
 		net_pause(c->wire.net);
 		return;
 	}
-	c->h1.since = cgn_loop_now(c->wire.loop);
 	if (!x->has_head)
 		say_continue(c);
 	cgn_loop_defer(c->wire.loop, &c->wire.hook); /* Held bytes are parsed in the hook, never inline. */
@@ -212,7 +211,6 @@ static void on_head(void *user, const struct http_head *h)
 {
 	struct server_conn *c = user;
 	struct http_exchange *x = CGN_NEW(struct http_exchange);
-	c->h1.since = cgn_loop_now(c->wire.loop);
 	c->h1.served = true;
 	c->h1.keep = false;
 	http_exchange_open(x, &h1_exchange_ops, c, h);
@@ -236,13 +234,16 @@ static void on_body(void *user, const uint8_t *p, size_t n)
 {
 	struct server_conn *c = user;
 	struct http_exchange *x = c->h1.x;
-	c->h1.since = cgn_loop_now(c->wire.loop);
+	if (x != NULL)
+		http_exchange_came(x, n);
 	if (wants_body(x)) {
 		if (c->server->ops->on_body != NULL)
 			c->server->ops->on_body(x, x->user, p, n);
 		return;
 	}
 	c->h1.dropped += n;
+	c->h1.drop_due = http_pace(c->h1.drop_due, cgn_loop_now(c->wire.loop), n, c->server->cfg.body_rate,
+		HTTP_DROP_TIME);
 }
 
 static void on_end(void *user, const struct http_field *trailers, size_t n)
@@ -369,6 +370,7 @@ static void answer_finish(struct server_conn *c, struct http_exchange *x)
 {
 	bool whole = c->h1.parser.phase == H1_DONE;
 	c->h1.x = NULL;
+	c->h1.drop_due = cgn_loop_now(c->wire.loop) + HTTP_DROP_TIME;
 	http_exchange_close(x, CGN_FINE, "");
 	if (whole)
 		next_request(c);
@@ -437,13 +439,13 @@ static cgn_nsec reading_deadline(const struct server_conn *c)
 	const struct h1_side *h = &c->h1;
 	const struct http_server_cfg *cfg = &c->server->cfg;
 	if (h->x == NULL && h->parser.phase == H1_BODY)
-		return h->since + HTTP_DROP_TIME;
+		return h->drop_due;
 	if (h->parser.phase == H1_START)
 		return h->since + (h->served ? cfg->idle_timeout : cfg->head_timeout);
 	if (h->parser.phase == H1_HEAD)
 		return h->since + cfg->head_timeout;
 	if (h->x != NULL && !h->x->request_done && !h->x->paused)
-		return h->since + cfg->body_timeout;
+		return h->x->body_due;
 	return 0;
 }
 

@@ -238,7 +238,6 @@ static int on_data_chunk(nghttp2_session *s, uint8_t flags, int32_t id, const ui
 		orphan_data(l, id);
 		return 0;
 	}
-	st->read_at = cgn_loop_now(l->wire->loop);
 	if (must_hold(st)) {
 		cgn_buf_add(&st->hold, p, n);
 		if (st->hold.bad)
@@ -250,12 +249,11 @@ static int on_data_chunk(nghttp2_session *s, uint8_t flags, int32_t id, const ui
 	return 0;
 }
 
-static void end_came(struct h2_link *l, struct h2_stream *st)
+static void end_came(struct h2_stream *st)
 {
 	if (st == NULL || st->eof)
 		return;
 	st->eof = true;
-	st->read_at = cgn_loop_now(l->wire->loop);
 	if (!must_hold(st))
 		tell_end(st, NULL, 0);
 }
@@ -269,7 +267,7 @@ static int on_frame_recv(nghttp2_session *s, const nghttp2_frame *f, void *user)
 		head_done(l, f);
 	if ((f->hd.type == NGHTTP2_HEADERS || f->hd.type == NGHTTP2_DATA) &&
 		(f->hd.flags & NGHTTP2_FLAG_END_STREAM) != 0)
-		end_came(l, stream_of(s, id));
+		end_came(stream_of(s, id));
 	else if (id == 0 && l->ops->on_frame != NULL)
 		l->ops->on_frame(l, f);
 	return 0;
@@ -606,7 +604,7 @@ void h2_stream_init(struct h2_stream *st, struct h2_link *l, int32_t id)
 		.id = id,
 		.queue.limit = H2_STREAM_LIMIT,
 		.hold.limit = l->stream_window};
-	st->read_at = st->taken_at = cgn_loop_now(l->wire->loop);
+	st->taken_at = cgn_loop_now(l->wire->loop);
 	cgn_list_init(&st->owed);
 	cgn_list_init(&st->wake);
 }
@@ -709,7 +707,6 @@ void h2_stream_pause(struct h2_stream *st, bool yes)
 	st->paused = yes;
 	if (yes || st->link == NULL)
 		return;
-	st->read_at = cgn_loop_now(st->link->wire->loop);
 	h2_stream_wake(st);
 }
 

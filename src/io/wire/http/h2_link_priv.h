@@ -44,7 +44,7 @@ struct h2_stream {
 	struct h2_block *trailers; /* Trailers to be sent. */
 	struct http_field *tail;   /* The peer's trailers, while paused. */
 	size_t n_tail;
-	cgn_nsec read_at, taken_at; /* Last progress in each direction. */
+	cgn_nsec taken_at; /* Last time that bytes were sent. */
 };
 
 struct h2_link_ops {

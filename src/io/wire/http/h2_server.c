@@ -206,6 +206,7 @@ static bool wants_body(const struct http_exchange *x)
 static void on_data(struct h2_stream *st, const uint8_t *p, size_t n)
 {
 	struct http_exchange *x = &of_stream(st)->x;
+	http_exchange_came(x, n);
 	if (wants_body(x) && x->conn->server->ops->on_body != NULL)
 		x->conn->server->ops->on_body(x, x->user, p, n);
 }
@@ -334,8 +335,7 @@ static void check_exchange(struct http_exchange *x, cgn_nsec now)
 	struct h2_stream *st = &of_x(x)->st;
 	if (x->doom != CGN_FINE)
 		return;
-	if (!x->request_done && !x->paused && st->hold.n == 0 &&
-		cgn_since(now, st->read_at) >= cfg->body_timeout)
+	if (!x->request_done && !x->paused && st->hold.n == 0 && now >= x->body_due)
 		late_body(x);
 	else if (h2_stream_queued(st) > 0 && cgn_since(now, st->taken_at) >= cfg->write_timeout) {
 		x->doom = CGN_REQUEST_TIMEOUT;

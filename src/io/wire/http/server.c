@@ -19,6 +19,7 @@ void http_exchange_open(struct http_exchange *x, const struct exchange_ops *ops,
 	x->ops = ops;
 	x->conn = c;
 	x->answer_left = -1;
+	x->body_due = cgn_loop_now(c->wire.loop) + c->server->cfg.body_timeout;
 	x->bodyless = cgn_str_is(h->method, "HEAD");
 	x->errors = apierror_shape_of(h->path);
 	cgn_list_push(&c->exchanges, &x->link);
@@ -180,10 +181,18 @@ void http_exchange_resume(struct http_exchange *x)
 	if (!x->paused)
 		return;
 	x->paused = false;
+	x->body_due = cgn_loop_now(x->conn->wire.loop) + x->conn->server->cfg.body_timeout;
 	x->ops->pause(x, false);
 }
 
 /* ---- shared by both versions ---- */
+
+void http_exchange_came(struct http_exchange *x, size_t n)
+{
+	const struct http_server_cfg *cfg = &x->conn->server->cfg;
+	x->body_due = http_pace(x->body_due, cgn_loop_now(x->conn->wire.loop), n, cfg->body_rate,
+		cfg->body_timeout);
+}
 
 bool http_has_field(const struct http_field *fields, size_t n, struct cgn_str name)
 {
@@ -488,6 +497,7 @@ static void cfg_defaults(struct http_server_cfg *c)
 	OR(max_fields, 100);
 	OR(head_timeout, 10 * CGN_SEC);
 	OR(body_timeout, 30 * CGN_SEC);
+	OR(body_rate, 500);
 	OR(idle_timeout, 75 * CGN_SEC);
 	OR(write_timeout, 60 * CGN_SEC);
 	OR(max_streams, 256);

@@ -27,6 +27,8 @@ struct http_server_ops {
 	void (*on_close)(struct http_exchange *x, void *user, const struct cgn_err *why);
 };
 
+#define HTTP_ANY_RATE UINT32_MAX
+
 struct http_server_cfg {
 	/* .tls with ALPN h2 and http/1.1, or in clear, where h2 by prior knowledge is recognised. */
 	struct net_listen_cfg listen;
@@ -35,7 +37,10 @@ struct http_server_cfg {
 	uint32_t max_fields;     /* 0: 100. */
 	/* From the first byte to the end of the head (slowloris); 0: 10 s; then 408. */
 	cgn_nsec head_timeout;
-	cgn_nsec body_timeout;  /* Between two bytes of a request body; 0: 30 s; then 408. */
+	/* Between two bytes of a request body; 0: 30 s; then 408. A body that comes with fewer bytes a second than
+	 * body_rate (0: 500; HTTP_ANY_RATE: none) gets 408 once it is as far behind as the timeout is long. */
+	cgn_nsec body_timeout;
+	uint32_t body_rate;
 	cgn_nsec idle_timeout;  /* For a kept-alive connection without a request; 0: 75 s. */
 	cgn_nsec write_timeout; /* For a reader that takes nothing while bytes wait for it; 0: 60 s. */
 	uint32_t max_streams;   /* Concurrent streams per h2 connection; 0: 256. */

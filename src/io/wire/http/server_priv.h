@@ -40,6 +40,7 @@ struct http_exchange {
 	struct cgn_grave grave;
 	void *user;
 	enum apierror_shape errors; /* Shape of an error answer. */
+	cgn_nsec body_due;          /* When the body is too slow, unless more of it comes. */
 	int64_t answer_left;        /* Bytes left of the promised content-length; -1 without one. */
 	bool bodyless;              /* The answer has no body: HEAD, 204, 304. */
 	bool has_head, ended, request_done, paused;
@@ -61,7 +62,8 @@ struct server_conn_ops {
 struct h1_side {
 	struct h1_parser parser;
 	struct http_exchange *x;
-	cgn_nsec since; /* Time of the last byte, or of the head's first one. */
+	cgn_nsec since; /* Time of the head's first byte, or of the end of a request. */
+	cgn_nsec drop_due; /* As body_due, for the rest of a request that was answered early. */
 	size_t dropped;
 	bool expect; /* A 100 Continue is owed. */
 	bool keep;   /* The connection stays open after the answer. */
@@ -114,11 +116,23 @@ struct http_server {
 
 extern const struct server_conn_ops http_h1_conn_ops, http_h2_conn_ops;
 
+/* Return the instant |due| moved on by |n| bytes at |rate| bytes a second, to |most| behind |now| at the latest: a burst
+ * does not pay for a long trickle. */
+static inline cgn_nsec http_pace(cgn_nsec due, cgn_nsec now, size_t n, uint32_t rate, cgn_nsec most)
+{
+	cgn_nsec far = now + most;
+	if (rate == HTTP_ANY_RATE || n > UINT32_MAX)
+		return far;
+	due += (cgn_nsec)n * CGN_SEC / rate;
+	return due < far ? due : far;
+}
 /* Body bytes that the socket has not taken yet; for tests of the bound. */
 size_t http_exchange_queued(const struct http_exchange *x);
 /* Link |x| to its connection. */
 void http_exchange_open(struct http_exchange *x, const struct exchange_ops *ops, struct server_conn *c,
 	const struct http_head *h);
+/* Count |n| bytes of the request's body. */
+void http_exchange_came(struct http_exchange *x, size_t n);
 /* Make the final callback and free |x|. */
 void http_exchange_close(struct http_exchange *x, enum cgn_code code, const char *why);
 /* Call on_drain if it is owed and the queue is short again. */

@@ -61,7 +61,7 @@ class Client:
     def say(self, ids):
         """Return (seconds, cached tokens, X-Cgn-Cache-Hit, X-Cgn-Node)."""
         body = json.dumps({"model": "sim", "prompt": ids, "max_tokens": 1}).encode()
-        head = f"POST /v1/completions HTTP/1.1\r\nHost: x\r\n{self.fields}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        head = f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n{self.fields}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
         request = head.encode() + body
         began = time.perf_counter()
         self.s.sendall(request)

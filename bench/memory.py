@@ -39,7 +39,7 @@ def one_client(port, rng, stop, counts):
         text = TEXT[:rng.choice(SIZES) - len(HEAD) - len(TAIL)]
         try:
             with socket.create_connection(("127.0.0.1", port), timeout=5) as s:
-                s.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % (len(HEAD) + len(text) + len(TAIL)) + HEAD)
+                s.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % (len(HEAD) + len(text) + len(TAIL)) + HEAD)
                 s.sendall(text)
                 s.sendall(TAIL)
                 s.settimeout(rng.uniform(0.2, 2))

@@ -37,7 +37,7 @@ class Streams:
     def __init__(self, port):
         body = json.dumps({"model": "sim", "messages": [{"role": "user", "content": "Tell me a long story. " * 40}], "stream": True,
                            "max_tokens": 20000, "ignore_eos": True}).encode()
-        self.head = (b"POST /v1/chat/completions HTTP/1.1\r\nhost: bench\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
+        self.head = (b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
                      % len(body)) + body
         self.port, self.socks, self.started, self.failed, self.events = port, {}, set(), 0, 0
         self.poll = select.epoll()

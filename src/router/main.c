@@ -14,6 +14,7 @@
 #include "router/control/control/enginenodes.h"
 #include "router/control/control/heartbeat.h"
 #include "router/control/control/isolation.h"
+#include "router/control/control/keys.h"
 #include "router/control/control/models.h"
 #include "router/control/control/pause.h"
 #include "router/control/control/price.h"
@@ -334,6 +335,7 @@ static void id_make(struct router *r)
 {
 	char host[128] = "router";
 	(void)gethostname(host, sizeof host - 1);
+	(void)cgn_str_copyz(r->machine, sizeof r->machine, cgn_str_of(host));
 	(void)snprintf(r->id, sizeof r->id, "%s/%ld", host, (long)getpid());
 	cgn_random(&r->shared.instance, sizeof r->shared.instance);
 	r->shared.instance |= 1;
@@ -517,6 +519,7 @@ static CGN_RC router_start(struct svc *s, const struct config *cfg, void **state
 		F_U64("port", http_server_port(r->workers[0]->server)),
 		F_BOOL("tls", r->ports.http_tls != NULL), F_STR("grpc", cfg->router.listen_grpc),
 		F_U64("workers", r->n_workers));
+	router_gateway_warn(cfg);
 	*state = r;
 	return CGN_OK;
 }

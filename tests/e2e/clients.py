@@ -16,7 +16,7 @@ def chat_body(text="go", model="sim", **more):
 
 
 def head_of(body_len, path="/v1/chat/completions", **fields):
-    fields = {"Host": "x", "Content-Type": "application/json", "Content-Length": body_len, **fields}
+    fields = {"Host": "localhost", "Content-Type": "application/json", "Content-Length": body_len, **fields}
     return f"POST {path} HTTP/1.1\r\n".encode() + b"".join(f"{k}: {v}\r\n".encode() for k, v in fields.items()) + b"\r\n"
 
 

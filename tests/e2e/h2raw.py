@@ -34,12 +34,12 @@ def block(fields):
 
 
 def request_block(path="/v1/chat/completions", more=(), method="POST"):
-    return block([(":method", method), (":scheme", "http"), (":path", path), (":authority", "x"),
+    return block([(":method", method), (":scheme", "http"), (":path", path), (":authority", "localhost"),
                   ("content-type", "application/json"), *more])
 
 
 def grpc_block(path):
-    return block([(":method", "POST"), (":scheme", "http"), (":path", path), (":authority", "x"), ("te", "trailers"),
+    return block([(":method", "POST"), (":scheme", "http"), (":path", path), (":authority", "localhost"), ("te", "trailers"),
                   ("content-type", "application/grpc")])
 
 

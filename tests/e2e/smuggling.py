@@ -12,7 +12,7 @@ CHUNKED = b"Transfer-Encoding: chunked\r\n"
 AS_CHUNK = b"%x\r\n%s\r\n0\r\n\r\n" % (len(BODY), BODY)
 HIDDEN_ID = "hidden"
 # The start of a request that would swallow the first line of the next request on the connection.
-HIDDEN = b"GET /v1/models/hidden HTTP/1.1\r\nHost: x\r\nX-Request-Id: %s\r\nX-Swallow: " % HIDDEN_ID.encode()
+HIDDEN = b"GET /v1/models/hidden HTTP/1.1\r\nHost: localhost\r\nX-Request-Id: %s\r\nX-Swallow: " % HIDDEN_ID.encode()
 # Fields that some readers take for "Transfer-Encoding: chunked" and others do not.
 DISGUISES = {
     "plain": CHUNKED,
@@ -60,7 +60,7 @@ CHUNK_LINES = {
 
 def request(*lines, first=CHAT, body=BODY, more=b""):
     """Build a request with these lines in its head; |more|: more lines."""
-    return first + b"Host: x\r\nContent-Type: application/json\r\n" + more + b"".join(lines) + b"\r\n" + body
+    return first + b"Host: localhost\r\nContent-Type: application/json\r\n" + more + b"".join(lines) + b"\r\n" + body
 
 
 def whole(text):
@@ -72,8 +72,8 @@ def shapes(more=b""):
     def made(*lines, **parts):
         return request(*lines, more=more, **parts)
 
-    second = CHAT + b"Host: x\r\nX-Request-Id: %s\r\n" % HIDDEN_ID.encode() + LENGTH + b"\r\n" + BODY
-    bare = CHAT + b"Host: x\r\n" + more
+    second = CHAT + b"Host: localhost\r\nX-Request-Id: %s\r\n" % HIDDEN_ID.encode() + LENGTH + b"\r\n" + BODY
+    bare = CHAT + b"Host: localhost\r\n" + more
     all_shapes = {
         "length and chunked": made(LENGTH, CHUNKED, body=AS_CHUNK),
         "chunked and length": made(CHUNKED, LENGTH, body=AS_CHUNK),
@@ -92,13 +92,13 @@ def shapes(more=b""):
         "a folded length": made(b"Content-Length: 0\r\n %d\r\n" % len(HIDDEN), body=HIDDEN),
         "an empty length": made(b"Content-Length: \r\n"),
         "bare LF": made(LENGTH).replace(b"\r\n", b"\n"),
-        "bare LF in the head": made(LENGTH).replace(b"Host: x\r\n", b"Host: x\n"),
+        "bare LF in the head": made(LENGTH).replace(b"Host: localhost\r\n", b"Host: localhost\n"),
         "a head that ends in LF LF": made(LENGTH, body=b"").removesuffix(b"\r\n\r\n") + b"\n\n" + BODY,
         "bare CR in a value": made(b"X-A: a\rb\r\n", LENGTH),
         "space before the colon": made(b"Content-Length : %d\r\n" % len(BODY)),
         "tab before the colon": made(b"Transfer-Encoding\t: chunked\r\n", body=AS_CHUNK),
         "a folded field": made(b"X-A: a\r\n b\r\n", LENGTH),
-        "a fold before any field": CHAT + b" Host: x\r\n" + more + LENGTH + b"\r\n" + BODY,
+        "a fold before any field": CHAT + b" Host: localhost\r\n" + more + LENGTH + b"\r\n" + BODY,
         "gzip": made(b"Transfer-Encoding: gzip\r\n"),
         "gzip, chunked": made(b"Transfer-Encoding: gzip, chunked\r\n", body=AS_CHUNK),
         "chunked, gzip": made(b"Transfer-Encoding: chunked, gzip\r\n", body=AS_CHUNK),

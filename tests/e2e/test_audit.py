@@ -80,7 +80,7 @@ def test_changes_and_refusals_are_lines_of_a_chain(cluster, audited):
 def test_the_chain_goes_on_over_rotation_reload_and_kill(cluster, audited):
     file = audited(audit_size="64KiB", audit_files=3)
     with socket.create_connection(("127.0.0.1", cluster.http_port), timeout=WAIT_S) as s:  # more than are written in a second, of one write
-        s.sendall(b"GET /v1/models HTTP/1.1\r\nHost: x\r\n\r\n" * 250)
+        s.sendall(b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n" * 250)
         got = b""
         while got.count(b"HTTP/1.1 401 ") < 250:
             more = s.recv(1 << 16)

@@ -119,7 +119,7 @@ def test_uploads_that_are_refused_leave_nothing(cluster):
     assert full.status == 403 and "batch.max_tenant" in full.json()["error"]["message"]
     with socket.create_connection(("127.0.0.1", c.http_port)) as s:  # a client that leaves
         head = "".join(f"{k}: {v}\r\n" for k, v in acme.items())
-        s.sendall(f"POST /v1/files HTTP/1.1\r\nHost: x\r\n{head}Content-Type: multipart/form-data; boundary={BOUNDARY}\r\n"
+        s.sendall(f"POST /v1/files HTTP/1.1\r\nHost: localhost\r\n{head}Content-Type: multipart/form-data; boundary={BOUNDARY}\r\n"
                   "Content-Length: 800000\r\n\r\n".encode() + form(b"y" * 500000)[:400000])
         until(lambda: len(list(c.state_dir.glob("*.batch/*.data"))) == 2, "the upload has begun")
     until(lambda: len(list(c.state_dir.glob("*.batch/*.data"))) == 1, "its bytes are removed")

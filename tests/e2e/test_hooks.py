@@ -233,7 +233,7 @@ def test_the_client_leaves_while_the_hook_is_asked(hooked, hook):
         hook.decide = lambda d: hold(d) if d["hook"] == kind else allow(d)
         s = socket.create_connection(("127.0.0.1", c.http_port))
         body = json.dumps({"model": "sim", "messages": [{"role": "user", "content": "x"}]}).encode()
-        s.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        s.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
         assert waits.wait(30)
         s.close()
         until(lambda: len(requests(c)) == i + 1, "the request has ended")
@@ -277,7 +277,7 @@ def test_answers_are_checked_whole_before_the_first_byte(hooked, hook):
         hook.decide = hold
         s = socket.create_connection(("127.0.0.1", c.http_port))
         body = json.dumps({"model": "sim", "stream": stream, "max_tokens": 20, "messages": [{"role": "user", "content": "x"}]}).encode()
-        s.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        s.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
         assert asked.wait(30)
         s.setblocking(False)
         with pytest.raises(BlockingIOError):

@@ -230,7 +230,7 @@ def test_a_slow_reader_of_the_text_holds_up_nobody(world):
     slow = []
     for _ in range(8):
         s = socket.create_connection(("127.0.0.1", m.port))
-        s.sendall(b"GET /federate HTTP/1.1\r\nHost: x\r\n\r\n")
+        s.sendall(b"GET /federate HTTP/1.1\r\nHost: localhost\r\n\r\n")
         slow.append(s)
     until(lambda: m.federate().status == 503, "eight answers are under way")
     assert "scrape again later" in m.federate().json()["error"]["message"] and m.state("t0", "up")

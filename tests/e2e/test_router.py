@@ -41,7 +41,7 @@ class Stream:
         body = {"model": cluster.MODEL, "stream": True, "messages": [{"role": "user", "content": "go"}], **body}
         data = json.dumps(body).encode()
         self.sock = socket.create_connection(("127.0.0.1", cluster.http_port), timeout=30)
-        head = {"Host": "x", "Content-Type": "application/json", "Content-Length": len(data), **(headers or {})}
+        head = {"Host": "localhost", "Content-Type": "application/json", "Content-Length": len(data), **(headers or {})}
         lines = "".join(f"{k}: {v}\r\n" for k, v in head.items())
         self.sock.sendall(f"POST /v1/chat/completions HTTP/1.1\r\n{lines}\r\n".encode() + data)
         self.got = b""

@@ -84,7 +84,7 @@ def test_a_wrong_method_is_told_the_right_ones(cluster):
 
 def probe(c, path, upgrade="websocket"):
     with socket.create_connection(("127.0.0.1", c.http_port), timeout=30) as s:
-        s.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: {upgrade}\r\nSec-WebSocket-Version: 13\r\n"
+        s.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: {upgrade}\r\nSec-WebSocket-Version: 13\r\n"
                   "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n".encode())
         got = b""
         while b"\r\n\r\n" not in got or (b"content-length: " in got and b"}" not in got):

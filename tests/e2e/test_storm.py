@@ -30,7 +30,7 @@ def one(cluster, dice):
     """Send a request as clients do, some of which do not wait for the answer."""
     body = json.dumps({"model": "sim", "stream": dice.random() < 0.5, "max_tokens": dice.randrange(1, 8), "ignore_eos": True,
                        "messages": [{"role": "user", "content": "w " * dice.randrange(1, 200)}]}).encode()
-    head = {"Host": "x", "Content-Type": "application/json", "Content-Length": len(body)}
+    head = {"Host": "localhost", "Content-Type": "application/json", "Content-Length": len(body)}
     for name in ("X-Cgn-Priority", "X-Cgn-Deadline-Ms", "X-Cgn-Explain", "X-Request-Id", "X-Cgn-Resume", "Cookie", "X-Cgn-Session"):
         if dice.random() < 0.1:
             head[name] = dice.choice(HOSTILE)

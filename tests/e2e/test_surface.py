@@ -81,7 +81,7 @@ def test_a_late_body_is_told_in_the_paths_shape(cluster):
     up(cluster, router={"router": {"body_timeout": "200ms"}})
     for path, field in ((MESSAGES, "request_timeout"), ("/v1/chat/completions", "code")):
         with socket.create_connection(("127.0.0.1", cluster.http_port), timeout=20) as s:
-            s.sendall(f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n{{".encode())
+            s.sendall(f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n{{".encode())
             got = b""
             while more := s.recv(65536):
                 got += more

@@ -176,14 +176,14 @@ def test_bodies_up_to_a_mebibyte(start):
     most = b"x" * (1 << 20)
     assert d.ask("POST", "/echo", most, {"X-Prefix": "p"}) == (200, b"p" + most)
     with socket.create_connection(("127.0.0.1", d.port), WAIT_S) as s:
-        s.sendall(b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 1048577\r\n\r\n")
+        s.sendall(b"POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1048577\r\n\r\n")
         assert s.recv(64).startswith(b"HTTP/1.1 413 ")
 
 
 def test_a_chunked_body_is_bounded_too(start):
     d = start()
     with socket.create_connection(("127.0.0.1", d.port), WAIT_S) as s:
-        s.sendall(b"POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
+        s.sendall(b"POST /echo HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n")
         chunk = b"10000\r\n" + b"x" * 0x10000 + b"\r\n"
         for _ in range(16):
             s.sendall(chunk)
@@ -224,13 +224,13 @@ def test_reload(start, tmp_path):
     shown = d.ask("GET", "/config")[1].decode().splitlines()
     assert shown[0] == "# PENDING until restart: router.listen"
     at = next(i for i, line in enumerate(shown) if line.startswith("listen = "))
-    assert shown[at].startswith('listen = "0.0.0.0:8080"') and shown[at].endswith("# default")
+    assert shown[at].startswith('listen = "127.0.0.1:8080"') and shown[at].endswith("# default")
     assert shown[at + 1].startswith('# PENDING until restart: listen = "h:1"') and f"{f}:3:1" in shown[at + 1]
     assert any(line.startswith('max_body = "4KiB"') for line in shown)
     whole = json.loads(d.ask("GET", "/config.json")[1])
     by_key = {s["key"]: s for s in whole["settings"]}
     assert whole["pending"] == ["router.listen"] and "pending" not in by_key["router.max_body"]
-    assert by_key["router.listen"] == {"key": "router.listen", "value": "0.0.0.0:8080", "origin": "default", "pending": "h:1", "pending_origin": f"{f}:3:10"}
+    assert by_key["router.listen"] == {"key": "router.listen", "value": "127.0.0.1:8080", "origin": "default", "pending": "h:1", "pending_origin": f"{f}:3:10"}
     ctl = subprocess.run([BUILD / "src/ctl/cgn-ctl", "config", "show", "--admin", f"127.0.0.1:{d.port}"], capture_output=True, text=True)
     assert ctl.stdout.splitlines() == shown, ctl
     ctl = subprocess.run([BUILD / "src/ctl/cgn-ctl", "config", "show", "--admin", f"127.0.0.1:{d.port}", "-o", "json"], capture_output=True, text=True)
@@ -287,10 +287,10 @@ def test_clients_that_hang_on_do_not_hold_the_end(start):
     addr = ("127.0.0.1", d.port)
     with socket.create_connection(addr, WAIT_S) as idle, socket.create_connection(addr, WAIT_S) as half, \
             socket.create_connection(addr, WAIT_S) as body:
-        idle.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+        idle.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert idle.recv(12) == b"HTTP/1.1 200"
         half.sendall(b"GET /hea")
-        body.sendall(b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nabc")
+        body.sendall(b"POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\nabc")
         assert d.state()["open"] == 0
         d.proc.send_signal(signal.SIGTERM)
         assert d.exit_code() == 0

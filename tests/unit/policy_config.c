@@ -41,7 +41,7 @@ static void defaults_stand_alone(void **state)
 {
 	(void)state;
 	struct config *c = config_good("");
-	assert_string_equal(c->router.listen, "0.0.0.0:8080");
+	assert_string_equal(c->router.listen, "127.0.0.1:8080");
 	assert_true(c->router.max_body == 64 << 20);
 	assert_true(c->agent.heartbeat == 5 * CGN_SEC);
 	assert_int_equal(c->router.retry.attempts, 3);
@@ -53,6 +53,24 @@ static void defaults_stand_alone(void **state)
 	assert_int_equal(c->n_models, 0);
 	config_free(&c);
 	config_free(&c);
+}
+
+static void a_gateway_without_keys_is_this_machines(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *toml, *listen;
+	} rows[] = {{"[auth]\nenabled = true\napi_keys_file = '/keys'\n", "0.0.0.0:8080"},
+		{"[security]\ninsecure = true\n", "0.0.0.0:8080"},
+		{"[auth]\napi_keys_file = '/keys'\n", "127.0.0.1:8080"},
+		{"[security]\nrequire_mtls = true\nca_file = 'a'\ncert_file = 'b'\nkey_file = 'c'\n",
+			"127.0.0.1:8080"},
+		{"[router]\nlisten = '0.0.0.0:8080'\n", "0.0.0.0:8080"}};
+	for (size_t i = 0; i < CGN_COUNT(rows); i++) {
+		struct config *c = config_good(rows[i].toml);
+		assert_string_equal(c->router.listen, rows[i].listen);
+		config_free(&c);
+	}
 }
 
 static void every_kind_is_read_from_toml(void **state)
@@ -645,6 +663,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(replicas_are_read),
 		cmocka_unit_test(defaults_stand_alone),
+		cmocka_unit_test(a_gateway_without_keys_is_this_machines),
 		cmocka_unit_test(every_kind_is_read_from_toml),
 		cmocka_unit_test(sizes_by_their_alias_in_gib),
 		cmocka_unit_test(later_sources_win),

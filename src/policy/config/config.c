@@ -54,8 +54,8 @@ static cgn_rc name_engines(struct config *c)
 	return CGN_OK;
 }
 
-/* A port for orders whose address is not set is open to other machines only where callers show certificates, or where
- * that was said to be needless. */
+/* A port whose address is not set is open to other machines only where callers show certificates or keys, or where that
+ * was said to be needless. */
 static void narrow_presets(struct config *c)
 {
 	const bool closed = !c->security.require_mtls && !c->security.insecure;
@@ -63,7 +63,9 @@ static void narrow_presets(struct config *c)
 		const char *path, *here;
 		const char **addr;
 		bool narrow;
-	} rows[] = {{"router.listen_grpc", "127.0.0.1:9090", &c->router.listen_grpc, closed},
+	} rows[] = {{"router.listen", "127.0.0.1:8080", &c->router.listen,
+			    !c->auth.enabled && !c->security.insecure},
+		{"router.listen_grpc", "127.0.0.1:9090", &c->router.listen_grpc, closed},
 		{"agent.listen", "127.0.0.1:7080", &c->agent.listen, closed},
 		{"kv.listen", "127.0.0.1:7090", &c->kv.listen, closed},
 		{"metrics.listen", "127.0.0.1:9092", &c->metrics.listen,

@@ -152,6 +152,10 @@ labels: {{- include "cognitora.labels" . | nindent 2 }}
 {{- if .Values.auth.enabled }}
 {{- $_ := set $s "auth" (dict "enabled" true "api_keys_file" (ternary "/etc/cognitora/api/api-keys" "/etc/cognitora/keys/api-keys" (ne .Values.auth.existingSecret ""))) }}
 {{- $_ := set $s.security "isolation_secret_file" "/etc/cognitora/keys/isolation.secret" }}
+{{- else }}
+{{- $hosts := list (printf "%s-router.%s" (include "cognitora.fullname" .) .Release.Namespace) }}
+{{- if and $v.ingress.enabled $v.ingress.host }}{{ $hosts = append $hosts $v.ingress.host }}{{ end }}
+{{- $_ := set $s.security "allowed_hosts" $hosts }}
 {{- end }}
 {{- if .Values.models }}{{ $_ := set $s "models" .Values.models }}{{ end }}
 {{- mustMergeOverwrite $s (deepCopy .Values.settings) | toJson }}

@@ -71,7 +71,7 @@ static void count_frame(struct h2_link *l, const nghttp2_frame *f)
 		count_idle_frame(l);
 }
 
-/* ---- what heads decode to ---- */
+/* ---- the decoded bytes of heads ---- */
 
 static void decode_earn(struct h2_link *l, size_t received)
 {

@@ -89,6 +89,29 @@ struct cgn_str http_exchange_peer_uris(const struct http_exchange *x)
 	return x->conn->wire.net != NULL ? net_peer_uris(x->conn->wire.net) : CGN_STR("");
 }
 
+void http_exchange_more(struct http_exchange *x, const struct http_field *fields, size_t n)
+{
+	CGN_LIVE(x, HTTP_EXCHANGE_TAG);
+	CGN_MUST(n <= HTTP_ANSWER_MORE && !x->has_head);
+	memcpy(x->more, fields, n * sizeof *fields);
+	x->n_more = n;
+}
+
+static void head_send(struct http_exchange *x, int status, const struct http_field *fields, size_t n,
+	int64_t content_length)
+{
+	if (x->n_more == 0) {
+		x->ops->head(x, status, fields, n, content_length);
+		return;
+	}
+	struct http_field *all = CGN_NEW_ARRAY(struct http_field, n + x->n_more);
+	if (n > 0)
+		memcpy(all, fields, n * sizeof *fields);
+	memcpy(all + n, x->more, x->n_more * sizeof *all);
+	x->ops->head(x, status, all, n + x->n_more, content_length);
+	free(all);
+}
+
 void http_exchange_head(struct http_exchange *x, int status, const struct http_field *fields, size_t n,
 	int64_t content_length)
 {
@@ -99,7 +122,7 @@ void http_exchange_head(struct http_exchange *x, int status, const struct http_f
 	x->has_head = true;
 	x->bodyless = x->bodyless || status == 204 || status == 304;
 	x->answer_left = content_length;
-	x->ops->head(x, status, fields, n, content_length);
+	head_send(x, status, fields, n, content_length);
 }
 
 void http_exchange_body(struct http_exchange *x, const struct iovec *iov, size_t n)

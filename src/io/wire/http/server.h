@@ -81,6 +81,10 @@ struct cgn_str http_exchange_peer_uris(const struct http_exchange *x);
  * |fields| are dropped, because the connection has its own framing. */
 void http_exchange_head(struct http_exchange *x, int status, const struct http_field *fields, size_t n,
 	int64_t content_length);
+/* Add |fields| to the head of the answer; call before it is given. At most HTTP_ANSWER_MORE. The texts are
+ * borrowed until the head is given, or the exchange ends. */
+#define HTTP_ANSWER_MORE 8
+void http_exchange_more(struct http_exchange *x, const struct http_field *fields, size_t n);
 /* Send body bytes; copies what it must keep, up to 128 MiB, beyond which the exchange is cut. Stop at
  * over_mark. */
 void http_exchange_body(struct http_exchange *x, const struct iovec *iov, size_t n);

@@ -39,6 +39,8 @@ struct http_exchange {
 	struct cgn_link link;
 	struct cgn_grave grave;
 	void *user;
+	struct http_field more[HTTP_ANSWER_MORE]; /* Fields of http_exchange_more. */
+	size_t n_more;
 	enum apierror_shape errors; /* Shape of an error answer. */
 	cgn_nsec body_due;          /* When the body is too slow, unless more of it comes. */
 	int64_t answer_left;        /* Bytes left of the promised content-length; -1 without one. */
@@ -62,7 +64,7 @@ struct server_conn_ops {
 struct h1_side {
 	struct h1_parser parser;
 	struct http_exchange *x;
-	cgn_nsec since; /* Time of the head's first byte, or of the end of a request. */
+	cgn_nsec since;    /* Time of the head's first byte, or of the end of a request. */
 	cgn_nsec drop_due; /* As body_due, for the rest of a request that was answered early. */
 	size_t dropped;
 	bool expect; /* A 100 Continue is owed. */

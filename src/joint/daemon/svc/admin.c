@@ -20,6 +20,7 @@ struct svc_admin {
 	uint32_t tag;
 	struct cgn_loop *loop;
 	struct svc_admin_cfg cfg;
+	char addr[256]; /* Address of the port. */
 	struct http_server *server;
 };
 
@@ -342,7 +343,8 @@ static bool caller_check(struct svc_admin_call *q)
 	enum identity_action action;
 	struct svc_admin_reply r = svc_admin_reply_new();
 	if (cfg->login == NULL || !action_find(cfg, &q->head, &action) ||
-		svc_admin_admit(cfg, &shown, cgn_loop_now(q->admin->loop), action, &q->caller, &r))
+		(svc_admin_admit(cfg, &shown, cgn_loop_now(q->admin->loop), action, &q->caller, &r) &&
+			svc_admin_site_fits(cfg, q->admin->addr, &q->head, &q->caller, shown.from, &r)))
 		return true;
 	if (r.status == 401)
 		svc_signin_offer(cfg, q, &q->head, &r);
@@ -515,7 +517,7 @@ static bool is_plain_host(struct cgn_str authority)
 bool svc_admin_from_page(const struct http_head *h, struct svc_admin_reply *r)
 {
 	if (http_head_get(h, "x-cgn-page").p != NULL)
-		return true;
+		return svc_admin_same_site(h, r);
 	svc_admin_error(r, 403, "not_the_page",
 		"this is for the page at /page/ only (field x-cgn-page); on a command line use cgn-ctl or the gateway");
 	return false;
@@ -526,7 +528,7 @@ bool svc_admin_may_change(const struct http_head *h, struct svc_admin_reply *r)
 	if (!svc_admin_from_page(h, r))
 		return false;
 	if (r->call != NULL && r->call->caller.who.kind != IDENTITY_NONE)
-		return svc_admin_same_site(h, r);
+		return true;
 	if (r->call == NULL || !identity_is_local(svc_admin_peer(r->call)))
 		svc_admin_error(r, 403, "not_this_machine",
 			"without a certificate or key, changes are taken from this machine only: tunnel the port (ssh -L), or use cgn-ctl");
@@ -535,7 +537,7 @@ bool svc_admin_may_change(const struct http_head *h, struct svc_admin_reply *r)
 		svc_admin_error(r, 403, "not_direct",
 			"changes are taken by the address of this machine or localhost, not through a proxy or another name");
 	else
-		return svc_admin_same_site(h, r);
+		return true;
 	return false;
 }
 
@@ -567,6 +569,7 @@ CGN_RC svc_admin_open(struct cgn_loop *l, const char *addr, const struct svc_adm
 	a->tag = ADMIN_TAG;
 	a->loop = l;
 	a->cfg = *cfg;
+	(void)cgn_str_copyz(a->addr, sizeof a->addr, cgn_str_of(addr));
 	struct http_server_cfg server = {.listen = {.addr = addr,
 						 .setting = "the admin port",
 						 .tls = cfg->tls,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* admit: decides who may ask a route of the admin port. */
 #include "joint/daemon/svc/svc_priv.h"
+#include "policy/who/site/site.h"
 
 #define FIELD(name, value) {{name, sizeof(name) - 1}, {value, sizeof(value) - 1}}
 
@@ -44,24 +45,48 @@ bool svc_admin_admit(const struct svc_admin_cfg *cfg, const struct login_shown *
 	return false;
 }
 
-/* Is |origin| ("https://host:port") the site that the request was sent to? */
-static bool is_own_origin(struct cgn_str origin, struct cgn_str authority)
+/* ---- pages of other sites ---- */
+
+static bool site_answer(enum site_verdict v, struct svc_admin_reply *r)
 {
-	struct cgn_str rest = origin;
-	if (cgn_str_starts(rest, "https://"))
-		rest = (struct cgn_str){rest.p + 8, rest.n - 8};
-	else if (cgn_str_starts(rest, "http://"))
-		rest = (struct cgn_str){rest.p + 7, rest.n - 7};
-	return cgn_str_eq(rest, authority);
+	if (v == SITE_OTHER_NAME)
+		svc_admin_error(r, 403, "another_name",
+			"the request was sent to a name that is not known as one of this machine (field host): use its address or localhost, or add the name to security.allowed_hosts");
+	else if (v == SITE_OTHER_PAGE)
+		svc_admin_error(r, 403, "another_site",
+			"a page of another site may not send this (fields origin and sec-fetch-site)");
+	return v == SITE_FINE;
+}
+
+static struct site_request site_request_of(const struct http_head *h)
+{
+	return (struct site_request){.method = h->method,
+		.host = h->authority,
+		.origin = http_head_get(h, "origin"),
+		.fetch_site = http_head_get(h, "sec-fetch-site"),
+		.fetch_mode = http_head_get(h, "sec-fetch-mode")};
+}
+
+bool svc_admin_site_fits(const struct svc_admin_cfg *cfg, const char *port, const struct http_head *h,
+	const struct login_caller *caller, struct cgn_str from, struct svc_admin_reply *r)
+{
+	const struct config *boot, *loaded;
+	cfg->configs(cfg->svc, &boot, &loaded);
+	const struct site_rules rules = {.machine = cfg->machine,
+		.listen = port,
+		.hosts = loaded->security.allowed_hosts.v,
+		.n_hosts = loaded->security.allowed_hosts.n};
+	struct site_request q = site_request_of(h);
+	q.local = identity_is_local(from);
+	/* No browser asks a Unix socket. */
+	q.credential = caller->who.kind != IDENTITY_NONE || cgn_str_is(from, "unix");
+	return site_answer(site_judge(&rules, &q), r);
 }
 
 bool svc_admin_same_site(const struct http_head *h, struct svc_admin_reply *r)
 {
-	struct cgn_str origin = http_head_get(h, "origin"), site = http_head_get(h, "sec-fetch-site");
-	bool same = (origin.n == 0 || is_own_origin(origin, h->authority)) &&
-		(site.n == 0 || cgn_str_is(site, "same-origin") || cgn_str_is(site, "none"));
-	if (!same)
-		svc_admin_error(r, 403, "another_site",
-			"a page of another site may not send this (fields origin and sec-fetch-site)");
-	return same;
+	const struct site_rules rules = {.n_hosts = 0};
+	struct site_request q = site_request_of(h);
+	q.credential = true;
+	return site_answer(site_judge(&rules, &q), r);
 }

@@ -65,6 +65,7 @@ struct svc {
 	struct sigaction
 		before_long[2]; /* The loop's handlers of SIGTERM and SIGINT, during svc_long_begin. */
 	int exit_code;
+	char machine[256]; /* Name of this machine; empty: unknown. */
 };
 
 /* Only this function writes the phase. */
@@ -458,6 +459,7 @@ static cgn_rc admin_open(struct svc *s, struct cgn_err *err)
 	const char *addr = s->program->admin.addr != NULL ? s->program->admin.addr(s->cfg) : NULL;
 	if (addr == NULL)
 		return CGN_OK;
+	(void)gethostname(s->machine, sizeof s->machine - 1);
 	CGN_TRY(login_open(s->loop, s->cfg, s->access, svc_oidc(s), &s->login, err));
 	CGN_TRY(admin_tls_open(s, addr, err));
 	struct svc_admin_cfg cfg = {.program = s->program,
@@ -469,7 +471,8 @@ static cgn_rc admin_open(struct svc *s, struct cgn_err *err)
 		.audit = s->audit,
 		.access = s->access,
 		.login = s->login,
-		.tls = s->admin_tls};
+		.tls = s->admin_tls,
+		.machine = s->machine};
 	return svc_admin_open(s->loop, addr, &cfg, &s->admin, err);
 }
 

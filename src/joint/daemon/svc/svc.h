@@ -186,7 +186,7 @@ struct cgn_str svc_admin_peer(const struct svc_admin_call *call);
 const struct principal *svc_admin_caller(const struct svc_admin_call *call);
 /* May the caller do |action| with |object|? Writes the refusal. */
 bool svc_admin_may(struct svc_admin_reply *r, enum identity_action action, struct cgn_str object);
-/* Does the request have the field "x-cgn-page"? A browser sends it for no page of another site. Writes the refusal. */
+/* Does the request have the field "x-cgn-page", and come from no page of another site? Writes the refusal. */
 bool svc_admin_from_page(const struct http_head *h, struct svc_admin_reply *r);
 /* May this request change something? Returns true for a request from this machine, by an address or the name
  * localhost (and not by a name that another site may have pointed here), and svc_admin_from_page. Else writes the

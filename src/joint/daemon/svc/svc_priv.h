@@ -152,6 +152,7 @@ struct svc_admin_cfg {
 	struct access *access;
 	struct login *login; /* NULL: everybody may ask everything (tests). */
 	struct tls_ctx *tls; /* NULL: in clear. */
+	const char *machine; /* Name of this machine. */
 };
 CGN_RC svc_admin_open(struct cgn_loop *l, const char *addr, const struct svc_admin_cfg *cfg,
 	struct svc_admin **out, struct cgn_err *err);
@@ -161,7 +162,11 @@ void svc_admin_close(struct svc_admin **take);
 /* May the caller do |action|? Fills in |out|; on refusal |r| has the answer, and the audit log a line. */
 bool svc_admin_admit(const struct svc_admin_cfg *cfg, const struct login_shown *shown, cgn_nsec now,
 	enum identity_action action, struct login_caller *out, struct svc_admin_reply *r);
-/* Did no page of another site make a browser send the request? Writes the refusal. */
+/* Did no page of another site make a browser send the request, also by a name that it pointed here (policy/who/site)? A
+ * caller that showed a credential may use any name. Writes the refusal. |port|: the address of the port. */
+bool svc_admin_site_fits(const struct svc_admin_cfg *cfg, const char *port, const struct http_head *h,
+	const struct login_caller *caller, struct cgn_str from, struct svc_admin_reply *r);
+/* The page alone. */
 bool svc_admin_same_site(const struct http_head *h, struct svc_admin_reply *r);
 /* check.c */
 /* Note errors in the settings of the identity provider, which is not asked. */

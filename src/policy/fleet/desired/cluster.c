@@ -34,7 +34,9 @@ static void config_write(const struct desired_owner *w, const struct desired_rou
 		"state_backend = \"kubernetes\"\nrouter = \"%s-router:9090\"\nkubernetes_service = \"%s-agents\"\n",
 		w->name, w->name);
 	security_put(w, b);
-	cgn_buf_putz(b, "[log]\nformat = \"json\"\n");
+	/* The objects have no keys yet, nor the names of an Ingress: who reaches the gateway is the network's to say. */
+	cgn_buf_putz(b,
+		"allowed_hosts = [\"*\"]\n[router]\nlisten = \"0.0.0.0:8080\"\n[log]\nformat = \"json\"\n");
 	uint64_t ram = desired_number(w->resource, "kvcached", "ramGib", 0),
 		 ssd = desired_number(w->resource, "kvcached", "ssdGib", 0);
 	if (ram > 0 || desired_stores(w->resource) > 0)

@@ -16,6 +16,7 @@
 #include "policy/who/auth/auth.h"
 #include "policy/who/budget/budget.h"
 #include "policy/who/rate/rate.h"
+#include "policy/who/site/site.h"
 
 CGN_RC settings_load(const char *file_name, struct cgn_str toml, const char *const *env,
 	const char *const *flags, size_t n_flags, struct config **out, struct cgn_err *err)
@@ -31,6 +32,7 @@ CGN_RC settings_load(const char *file_name, struct cgn_str toml, const char *con
 		engine_check_config,
 		budget_check_config,
 		rate_check_config,
+		site_check_config,
 		hook_check_config,
 		peer_check_config,
 		engine_check_nodes,

@@ -11,6 +11,11 @@ extern const struct gw_state_row gw_states[GW_STATE_COUNT]; /* states.c */
 bool gw_head_take(struct gw_req *r, const struct http_head *h);
 /* head.c: the path that |path|, without a query, is another name of; else |path|. */
 struct cgn_str gw_alias_resolve(struct cgn_str path);
+/* site.c: note the web page that a browser's request comes from, and let its answer have the fields of CORS. False: out of
+ * memory. */
+bool gw_site_take(struct gw_req *r, const struct http_head *h);
+/* site.c: refuse a request of a page that may not ask, and answer a preflight. */
+enum gw_step gw_site_check(struct gw_req *r);
 /* session.c: the client's session, or a new one. False: out of memory. */
 bool gw_session_take(struct gw_req *r, const struct http_head *h);
 

@@ -180,7 +180,7 @@ bool gw_head_take(struct gw_req *r, const struct http_head *h)
 	return r->client.method.p != NULL && r->client.path.p != NULL && r->client.peer.p != NULL &&
 		arrival_take(r, h) && id_take(r, http_head_get(h, "x-request-id")) && headers_take(r, h) &&
 		field_take(r, h, "x-cgn-node", &r->client.pin) &&
-		field_take(r, h, SUBSET, &r->client.subset) && gw_session_take(r, h) &&
+		field_take(r, h, SUBSET, &r->client.subset) && gw_session_take(r, h) && gw_site_take(r, h) &&
 		field_take(r, h, "x-cgn-resume", &r->client.resume_asked) &&
 		field_take(r, h, "x-cgn-retry", &r->client.retry_asked) &&
 		field_take(r, h, "x-cgn-cascade", &r->client.cascade_asked) &&

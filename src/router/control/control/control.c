@@ -294,6 +294,7 @@ CGN_RC router_rules_load(struct router *r, struct cgn_err *err)
 	CGN_TRY(gw_rules_new(r->cfg, router_wants_keys(r->cfg) ? r->keys.set : NULL, &r->isolation.secret,
 		&rules, err));
 	gw_rules_take_tokens(rules, svc_oidc(r->svc));
+	gw_rules_take_machine(rules, r->machine);
 	route_document_apply(&r->policy.document, &rules->route);
 	cgn_rc rc = gw_rules_load_tokenizers(rules, r->cfg, r->published.rules, r->published.rules != NULL,
 		tokenizers_refused, r, err);
@@ -355,6 +356,8 @@ void router_reload(void *state, const struct config *cfg)
 	struct router *r = state;
 	struct cgn_err err;
 	CGN_LIVE(r, ROUTER_TAG);
+	if (r->cfg->auth.enabled)
+		router_gateway_warn(cfg);
 	r->cfg = cfg;
 	router_access_reload(r);    /* Before the rules that send lines there. */
 	router_isolation_reload(r); /* Before the rules that use the secret. */

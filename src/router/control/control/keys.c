@@ -39,6 +39,14 @@ bool router_wants_keys(const struct config *cfg)
 	return cfg->auth.enabled && cfg->auth.api_keys_file != NULL;
 }
 
+void router_gateway_warn(const struct config *cfg)
+{
+	if (!cfg->auth.enabled && !identity_is_local(cgn_str_of(cfg->router.listen)))
+		cgn_log(WARN, "router.open", F_STR("listen", cfg->router.listen),
+			F_STR("why",
+				"no API keys are asked for (auth.enabled): everybody who reaches router.listen may use all models"));
+}
+
 /* Return a number that changes when the file does; 0: authentication is off. */
 static uint64_t keys_fingerprint(const struct config *cfg)
 {

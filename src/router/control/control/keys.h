@@ -27,6 +27,8 @@ struct router_keys {
 
 /* Load the key file before the workers run, if there is one. CGN_INVALID: it cannot be used. */
 CGN_RC router_keys_open(struct router *r, struct cgn_err *err);
+/* Log that other machines may use the gateway without a key, where that is so. */
+void router_gateway_warn(const struct config *cfg);
 /* Is there a file of keys that requests are checked against? */
 bool router_wants_keys(const struct config *cfg);
 void router_keys_close(struct router *r);

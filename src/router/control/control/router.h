@@ -78,7 +78,8 @@ struct router {
 	/* Last loaded configuration; keys that are not live are read at the start only. */
 	const struct config *cfg;
 	char cluster_name[128];
-	char id[160]; /* Names this router in the agents' logs. */
+	char id[160];      /* Names this router in the agents' logs. */
+	char machine[128]; /* Name of the machine. */
 	cgn_nsec started;
 	struct router_members members;
 	struct router_published published;

@@ -54,6 +54,8 @@ struct gw_client {
 	bool subset_told;
 	bool reads_trailers;         /* TE names trailers */
 	bool wants_websocket;        /* Upgrade names websocket */
+	enum site_verdict site;      /* the verdict on its page and name, where no keys are asked for */
+	bool preflight;              /* a browser asks what a page's request may have */
 	bool wants_html, wants_text; /* Accept names text/html, or text/plain */
 };
 

@@ -252,6 +252,28 @@ static void isolation_fill(struct gw_rules *r, const struct config *cfg, const s
 	};
 }
 
+static const char *const *texts_copy(struct gw_rules *r, const struct config_list *from)
+{
+	const char **v = cgn_arena_zero(&r->arena, (from->n + 1) * sizeof *v);
+	for (size_t i = 0; v != NULL && i < from->n; i++) {
+		v[i] = cgn_arena_strz(&r->arena, cgn_str_of(from->v[i]));
+		if (v[i] == NULL)
+			return NULL;
+	}
+	return v;
+}
+
+static bool site_fill(struct gw_rules *r, const struct config *cfg)
+{
+	r->site = (struct site_rules){.listen = cgn_arena_strz(&r->arena, cgn_str_of(cfg->router.listen)),
+		.hosts = texts_copy(r, &cfg->security.allowed_hosts),
+		.n_hosts = cfg->security.allowed_hosts.n,
+		.origins = texts_copy(r, &cfg->security.allowed_origins),
+		.n_origins = cfg->security.allowed_origins.n,
+		.near_pages = true};
+	return r->site.listen != NULL && r->site.hosts != NULL && r->site.origins != NULL;
+}
+
 CGN_RC gw_rules_new(const struct config *cfg, struct auth_keys *keys, const struct digest *secret,
 	struct gw_rules **out, struct cgn_err *err)
 {
@@ -277,7 +299,7 @@ CGN_RC gw_rules_new(const struct config *cfg, struct auth_keys *keys, const stru
 		return rc;
 	}
 	if (!default_fill(r, cfg) || !cookie_fill(r, cfg) || !models_fill(r, cfg) || !tenants_fill(r, cfg) ||
-		!prices_fill(r, cfg) || !passing_fill(r, cfg) ||
+		!prices_fill(r, cfg) || !passing_fill(r, cfg) || !site_fill(r, cfg) ||
 		!gw_cascade_rules_fill(cfg, &r->arena, &r->cascade)) {
 		gw_rules_unref(&r);
 		return CGN_FAIL(err, NO_MEMORY, "rules: out of memory");
@@ -329,6 +351,12 @@ void gw_rules_take_tokens(struct gw_rules *r, struct oidc *oidc)
 {
 	CGN_LIVE(r, RULES_TAG);
 	r->auth.oidc = oidc;
+}
+
+void gw_rules_take_machine(struct gw_rules *r, const char *name)
+{
+	CGN_LIVE(r, RULES_TAG);
+	r->site.machine = name;
 }
 
 void gw_rules_ref(struct gw_rules *r)

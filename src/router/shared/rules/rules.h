@@ -18,6 +18,7 @@
 #include "policy/who/identity/identity.h"
 #include "policy/who/isolation/isolation.h"
 #include "policy/who/rate/rate.h"
+#include "policy/who/site/site.h"
 #include "router/shared/rules/cascade.h"
 #include "router/shared/rules/hooks.h"
 
@@ -155,6 +156,7 @@ struct gw_rules {
 	unsigned away_hops;     /* router.federation.max_hops */
 	struct gw_quote_rules quote;
 	struct gw_auth_rules auth;
+	struct site_rules site;  /* The web pages that may ask; machine is set by gw_rules_take_machine. */
 	struct gw_model *models; /* In the order of the configuration. */
 	size_t n_models;
 	struct gw_model_name *names; /* All names of the models, sorted. */
@@ -173,6 +175,8 @@ CGN_RC gw_rules_new(const struct config *cfg, struct auth_keys *keys, const stru
 	struct gw_rules **out, struct cgn_err *err);
 /* Take tokens of that provider too, where keys are asked for; |oidc| lives longer. Before any worker has the rules. */
 void gw_rules_take_tokens(struct gw_rules *r, struct oidc *oidc);
+/* Let |name|, which lives longer, be a name of the gateway. Before any worker has the rules. */
+void gw_rules_take_machine(struct gw_rules *r, const char *name);
 /* Load the tokenizers of each model that has some, before any worker has the rules. Unchanged ones are shared
  * with |old| (NULL: none).
  *

@@ -141,6 +141,44 @@ static void members_are_bounded(void **state)
 	assert_string_equal(fault.code, "too_many_members");
 }
 
+static void numbers_that_readers_read_differently_are_refused(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *text, *param; /* param: NULL for none */
+		uint32_t limit;
+		bool fine;
+	} rows[] = {
+		{"{\"max_tokens\":7}", NULL, 7, true},
+		{"{\"max_tokens\":7.0}", NULL, 7, true},
+		{"{\"max_tokens\":7e0}", NULL, 7, true},
+		{"{\"n_predict\":-1}", NULL, 0, true},
+		{"{\"max_tokens\":null,\"max_completion_tokens\":0,\"n_predict\":9}", NULL, 9, true},
+		{"{\"max_tokens\":99999999999}", NULL, UINT32_MAX, true},
+		{"{\"max_completion_tokens\":1e400}", NULL, 0, false},
+		{"{\"max_completion_tokens\":-1e400}", NULL, 0, false},
+		{"{\"temperature\":1e999}", NULL, 0, false},
+		{"{\"of_an_engine\":-1e999}", NULL, 0, false},
+		{"{\"temperature\":1e-999}", NULL, 0, true},
+		{"{\"max_tokens\":1e30}", "max_tokens", 0, false},
+		{"{\"max_output_tokens\":7.5}", "max_output_tokens", 0, false},
+		{"{\"max_tokens\":7,\"n_predict\":0.5}", "n_predict", 0, false},
+	};
+	for (size_t i = 0; i < CGN_COUNT(rows); i++) {
+		struct body_facts f;
+		struct body_fault fault;
+		bool fine = cgn_ok(body_read(cgn_str_of(rows[i].text), &f, &fault));
+		assert_int_equal(fine, rows[i].fine);
+		if (fine) {
+			assert_int_equal(f.answer_limit, rows[i].limit);
+			continue;
+		}
+		assert_string_equal(fault.code, "invalid_number");
+		if (rows[i].param != NULL)
+			assert_string_equal(fault.param, rows[i].param);
+	}
+}
+
 static void the_clients_salt_leaves_the_body(void **state)
 {
 	(void)state;
@@ -256,6 +294,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(facts_are_read),
 		cmocka_unit_test(hints_of_agents_are_read),
+		cmocka_unit_test(numbers_that_readers_read_differently_are_refused),
 		cmocka_unit_test(the_clients_salt_leaves_the_body),
 		cmocka_unit_test(what_engines_could_read_otherwise_is_refused),
 		cmocka_unit_test(members_are_bounded),

@@ -98,6 +98,18 @@ static CGN_RC member_take(struct json_val v[BODY_KEYS], size_t i, struct cgn_str
 	return CGN_OK;
 }
 
+/* To one reader 1e400 is infinity, to another one an error: a limit that is one would hold in one place only. */
+static CGN_RC number_check(struct cgn_str key, struct json_val value, struct body_fault *fault)
+{
+	double f;
+	if (value.type != JSON_NUMBER || json_f64(value, &f))
+		return CGN_OK;
+	(void)snprintf(fault->text, sizeof fault->text, "\"%.*s\" is a number without end: %.*s",
+		(int)(key.n < 60 ? key.n : 60), key.p, (int)(value.raw.n < 40 ? value.raw.n : 40),
+		value.raw.p);
+	return body_refuse(fault, "invalid_number", NULL);
+}
+
 static CGN_RC members_read(struct json_val body, struct json_val v[BODY_KEYS], struct body_facts *out,
 	struct body_fault *fault)
 {
@@ -115,6 +127,7 @@ static CGN_RC members_read(struct json_val body, struct json_val v[BODY_KEYS], s
 		}
 		if (i < BODY_KEYS)
 			CGN_TRY(member_take(v, i, plain, value, fault));
+		CGN_TRY(number_check(plain, value, fault));
 		if (cgn_str_is(plain, "cache_salt"))
 			out->salt_key = raw;
 		if (cgn_str_is(plain, "stream_options"))
@@ -150,17 +163,28 @@ static bool has_several_prompts(struct json_val v)
 		json_next_elem(&it, &elem);
 }
 
-static uint32_t answer_limit(const struct json_val v[BODY_KEYS])
+/* Below zero means none to some engines. A limit that is not whole, or beyond 64 bits, means what each reader likes. */
+static CGN_RC limit_read(struct json_val limit, const char *key, uint64_t *n, struct body_fault *fault)
+{
+	*n = 0;
+	if (limit.raw.p == NULL || limit.type != JSON_NUMBER || limit.raw.p[0] == '-' || json_u64(limit, n))
+		return CGN_OK;
+	(void)snprintf(fault->text, sizeof fault->text, "\"%s\" must be a whole number of tokens, not %.*s",
+		key, (int)(limit.raw.n < 40 ? limit.raw.n : 40), limit.raw.p);
+	return body_refuse(fault, "invalid_number", key);
+}
+
+static CGN_RC limits_read(const struct json_val v[BODY_KEYS], uint32_t *out, struct body_fault *fault)
 {
 	static const char *const keys[] = {"max_completion_tokens", "max_tokens", "max_output_tokens",
 		"n_predict"};
 	uint64_t n = 0;
 	for (size_t i = 0; i < CGN_COUNT(keys); i++) {
-		struct json_val limit = value_of(v, keys[i]);
-		if (limit.raw.p != NULL && json_u64(limit, &n) && n > 0)
-			return n < UINT32_MAX ? (uint32_t)n : UINT32_MAX;
+		CGN_TRY(limit_read(value_of(v, keys[i]), keys[i], &n, fault));
+		if (*out == 0 && n > 0)
+			*out = n < UINT32_MAX ? (uint32_t)n : UINT32_MAX;
 	}
-	return 0;
+	return CGN_OK;
 }
 
 CGN_RC body_read(struct cgn_str text, struct body_facts *out, struct body_fault *fault)
@@ -193,7 +217,7 @@ CGN_RC body_read(struct cgn_str text, struct body_facts *out, struct body_fault 
 	out->unstored = value_of(v, "store").raw.p != NULL && !json_bool(value_of(v, "store"), true);
 	out->several = is_above_one(value_of(v, "n")) || is_above_one(value_of(v, "best_of")) ||
 		has_several_prompts(value_of(v, "prompt")) || has_several_prompts(value_of(v, "input"));
-	out->answer_limit = answer_limit(v);
+	CGN_TRY(limits_read(v, &out->answer_limit, fault));
 	return body_hints_read(value_of(v, "nvext"), &out->hints, fault);
 }
 

@@ -364,7 +364,10 @@ static CGN_RC budgets_open(struct router *r, struct cgn_err *err)
 	CGN_TRY(router_state_path(r, "age", path, err));
 	r->shared.age = gw_age_open(r->loop, path);
 	CGN_TRY(router_state_path(r, "usage", path, err));
-	r->shared.usage = gw_usage_open(r->loop, path, r->shared.age);
+	r->shared.usage = gw_usage_open(r->loop, path, r->shared.age,
+		&(struct gw_usage_budgets){gw_budgets_digest(r->shared.budgets), gw_budgets_spend,
+			r->shared.budgets});
+	gw_budgets_journal(r->shared.budgets, r->shared.usage);
 	return CGN_OK;
 }
 

@@ -2,13 +2,14 @@
 """What a stream costs does not depend on what its client asks for: engines are asked for usage, and the client that did not ask
 gets the engine's bytes without it."""
 import contextlib
+import gzip
 import json
 
 import pytest
 from clients import Stream, engine_state, set_faults
 from cluster import ask, until
 from engine_nodes import sections
-from failing_engine import ANSWER, DONE, JSON, SSE, Engine, chunk, event
+from failing_engine import ANSWER, DONE, ENCODED, JSON, SSE, Engine, chunk, event
 
 CHAT = "/v1/chat/completions"
 BODY = {"model": "m", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 300, "stream": True}
@@ -97,6 +98,21 @@ def test_usage_is_found_wherever_it_stands(cluster, engine, stream):
         assert c.ask("POST", CHAT, {**BODY, "stream": False, "user": "u"}).status == 200
         row = row_of(c, 2)
         assert row["estimated"] == 1 and row["output_tokens"] <= 7 + 7, row
+
+
+def test_encoded_answers_and_several_choices_are_counted(cluster, engine):
+    """An engine that encodes though nobody asked: its counts are read, and its text where it has none. Two choices have one count."""
+    c = cluster
+    choices = [{"index": i, "message": {"role": "assistant", "content": "word " * 20}, "finish_reason": "stop"} for i in range(2)]
+    document = lambda **more: json.dumps({"id": "c", "choices": choices, **more}).encode()
+    engine.fails = (200, ENCODED, [gzip.compress(document(usage={**COUNTS, "completion_tokens": 40}, prompt_logprobs=[None] * 3000))])
+    assert c.ask("POST", CHAT, {**BODY, "stream": False, "n": 2}).status == 200
+    row = row_of(c, 1)
+    assert (row["input_tokens"], row["cached_tokens"], row["output_tokens"], row["estimated"]) == (11, 5, 40, 0)
+    engine.fails = (200, ENCODED, [gzip.compress(document())])
+    assert c.ask("POST", CHAT, {**BODY, "stream": False, "n": 2}).status == 200
+    row = row_of(c, 2)
+    assert row["estimated"] == 1 and 40 + 30 <= row["output_tokens"] <= 40 + 50, row
 
 
 def test_what_the_client_asked_is_certain(cluster, engine):

@@ -193,7 +193,7 @@ def test_the_verbs_show_the_same(world):
 def journal_outputs(c):
     """The answers' tokens in each row of the journal."""
     lines = [line for f in c.state_dir.glob("*.usage.journal") for line in f.read_bytes().splitlines()]
-    return [int(line[17:].split()[8]) for line in lines if line[16:17] == b"r"]
+    return [int(line[17:].split()[10]) for line in lines if line[16:17] == b"e"]
 
 
 def day_output(c):

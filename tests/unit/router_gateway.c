@@ -2066,7 +2066,7 @@ static void *spend_all(void *arg)
 			continue;
 		atomic_fetch_add(&s->granted, 1);
 		gw_budgets_return(s->budgets, CGN_STR("t:acme"), &h, &used);
-		gw_usage_add(s->usage, &names, &(struct billing_amounts){.requests = 1, .input = 4});
+		gw_usage_add(s->usage, &names, &(struct billing_amounts){.requests = 1, .input = 4}, NULL);
 	}
 	return NULL;
 }
@@ -2089,7 +2089,7 @@ static void threads_spend_one_budget_exactly(void **state)
 	s.budgets = gw_budgets_open(l, path);
 	(void)snprintf(age_path, sizeof age_path, "%s/age", dir);
 	age = gw_age_open(l, age_path);
-	s.usage = gw_usage_open(l, path, age);
+	s.usage = gw_usage_open(l, path, age, NULL);
 	assert_true(cgn_ok(budget_set_add(&s.set, CGN_STR("1000 requests/month"), NULL)));
 	for (unsigned i = 0; i < SPEND_THREADS; i++)
 		assert_int_equal(pthread_create(&threads[i], NULL, spend_all, &s), 0);

@@ -40,7 +40,7 @@ struct world {
 
 static void usage_start(struct world *w)
 {
-	w->usage = gw_usage_open(w->l, w->path, w->age);
+	w->usage = gw_usage_open(w->l, w->path, w->age, NULL);
 }
 
 static void world_open(struct world *w)
@@ -68,7 +68,7 @@ static void spend_on(struct world *w, uint64_t day, uint64_t requests)
 {
 	const struct billing_names names = {CGN_STR("acme"), CGN_STR("k"), CGN_STR("m")};
 	today = day;
-	gw_usage_add(w->usage, &names, &(struct billing_amounts){.requests = requests});
+	gw_usage_add(w->usage, &names, &(struct billing_amounts){.requests = requests}, NULL);
 }
 
 /* Return the requests of the day in a report. */

@@ -48,8 +48,14 @@ CGN_RC billing_read_day(struct billing *l, uint64_t day, struct cgn_str text, st
 /* Append the line of one row, with its line end. */
 void billing_write_row(uint64_t hour, const struct billing_names *names,
 	const struct billing_amounts *amounts, struct cgn_buf *out);
-/* Add the row of |line|, without its line end. Returns false if it is not a row. */
-bool billing_read_row(struct billing *l, struct cgn_str line);
+/* Read |line|, a row without its line end. Returns false if it is none. The names are in |out|, which must not move. */
+struct billing_line {
+	uint64_t hour;
+	struct billing_names names;
+	struct billing_amounts amounts;
+	char rooms[3][3 * BILLING_NAME];
+};
+bool billing_read_line(struct cgn_str line, struct billing_line *out);
 
 /* ---- reports ---- */
 

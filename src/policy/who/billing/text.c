@@ -54,23 +54,27 @@ static bool name_read(struct cgn_str *line, char room[3 * BILLING_NAME], struct 
 	return out->n > 0 && out->n <= BILLING_NAME;
 }
 
-/* |day|: UINT64_MAX for any. */
-static bool row_read(struct billing *l, uint64_t day, struct cgn_str line)
+bool billing_read_line(struct cgn_str line, struct billing_line *out)
 {
-	char rooms[3][3 * BILLING_NAME];
-	struct billing_names names;
-	uint64_t hour = 0, v[AMOUNTS];
-	if (!cgn_str_u64(cgn_str_split(&line, ' '), &hour) || (day != UINT64_MAX && hour / 24 != day) ||
-		!name_read(&line, rooms[0], &names.tenant) || !name_read(&line, rooms[1], &names.key) ||
-		!name_read(&line, rooms[2], &names.model))
+	uint64_t v[AMOUNTS];
+	if (!cgn_str_u64(cgn_str_split(&line, ' '), &out->hour) ||
+		!name_read(&line, out->rooms[0], &out->names.tenant) ||
+		!name_read(&line, out->rooms[1], &out->names.key) ||
+		!name_read(&line, out->rooms[2], &out->names.model))
 		return false;
 	for (size_t i = 0; i < AMOUNTS; i++)
 		if (!cgn_str_u64(cgn_str_split(&line, ' '), &v[i]))
 			return false;
-	if (line.n > 0)
+	out->amounts = (struct billing_amounts){v[0], v[1], v[2], v[3], v[4], v[5], v[6]};
+	return line.n == 0;
+}
+
+static bool row_read(struct billing *l, uint64_t day, struct cgn_str line)
+{
+	struct billing_line row;
+	if (!billing_read_line(line, &row) || row.hour / 24 != day)
 		return false;
-	const struct billing_amounts sum = {v[0], v[1], v[2], v[3], v[4], v[5], v[6]};
-	billing_add(l, hour, &names, &sum);
+	billing_add(l, row.hour, &row.names, &row.amounts);
 	return true;
 }
 
@@ -79,11 +83,6 @@ void billing_write_row(uint64_t hour, const struct billing_names *names,
 {
 	const struct billing_row row = {*names, *amounts};
 	row_write(hour, &row, out);
-}
-
-bool billing_read_row(struct billing *l, struct cgn_str line)
-{
-	return row_read(l, UINT64_MAX, line);
 }
 
 CGN_RC billing_read_day(struct billing *l, uint64_t day, struct cgn_str text, struct cgn_err *err)

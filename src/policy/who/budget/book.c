@@ -206,6 +206,7 @@ bool budget_book_take(struct budget_book *b, struct cgn_str name, const struct b
 		held->number[w] = a->spells[w][0].number;
 	}
 	held->amounts = *want;
+	amounts_add(&a->held, want);
 	b->version++;
 	return true;
 }
@@ -220,16 +221,40 @@ static void spell_settle(struct budget_spell *spell, const struct budget_amounts
 	}
 }
 
+static void held_drop(struct budget_amounts *held, const struct budget_amounts *amounts)
+{
+	for (int u = 0; u < BUDGET_UNITS; u++)
+		held->v[u] -= amounts->v[u] < held->v[u] ? amounts->v[u] : held->v[u];
+}
+
 void budget_book_settle(struct budget_book *b, struct cgn_str name, const struct budget_held *held,
 	const struct budget_amounts *used)
 {
 	struct budget_account *a = account_find(b, name);
+	if (a != NULL && held->number[BUDGET_DAY] != 0)
+		held_drop(&a->held, &held->amounts);
 	for (int w = 0; w < BUDGET_WINDOWS && a != NULL; w++) {
 		struct budget_spell *spell =
 			held->number[w] != 0 ? spell_find(a->spells[w], held->number[w]) : NULL;
 		if (spell == NULL)
 			continue;
 		spell_settle(spell, &held->amounts, used);
+		b->version++;
+	}
+}
+
+void budget_book_spend(struct budget_book *b, struct cgn_str name, uint64_t unix_s,
+	const struct budget_amounts *used)
+{
+	struct budget_account *a = budget_book_make(b, name);
+	for (int w = 0; w < BUDGET_WINDOWS && a != NULL; w++) {
+		uint64_t number = budget_window_at((enum budget_window)w, unix_s);
+		if (number > a->spells[w][0].number)
+			spells_turn(a->spells[w], number);
+		struct budget_spell *known = spell_find(a->spells[w], number);
+		if (known == NULL)
+			continue;
+		amounts_add(&known->spent, used);
 		b->version++;
 	}
 }

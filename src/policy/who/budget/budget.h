@@ -75,6 +75,8 @@ struct budget_spell {
 struct budget_account {
 	char name[BUDGET_NAME_MAX + 1];
 	struct budget_spell spells[BUDGET_WINDOWS][BUDGET_SPELLS];
+	struct budget_amounts
+		held; /* Reservations that are not settled; those of this time are in |spells| too. */
 };
 
 /* Bring the account to |unix_s|. A new window begins with nothing spent; one that is earlier than all that
@@ -82,7 +84,7 @@ struct budget_account {
  * way. */
 void budget_turn(struct budget_account *a, uint64_t unix_s);
 
-/* All accounts, found by name. Memory: 432 bytes each and 8 to 32 of the table; at most BUDGET_ACCOUNTS. */
+/* All accounts, found by name. Memory: 464 bytes each and 8 to 32 of the table; at most BUDGET_ACCOUNTS. */
 #define BUDGET_ACCOUNTS 65536
 struct budget_book;
 struct budget_book *budget_book_new(void);
@@ -114,13 +116,16 @@ void budget_book_settle(struct budget_book *b, struct cgn_str name, const struct
  * earlier window than the current one changes only if it is known. */
 void budget_book_learn(struct budget_book *b, struct cgn_str name, const struct budget *of, uint64_t number,
 	uint64_t spent);
+/* Count |used|, of the instant |unix_s|, without a reservation. A window earlier than the current one changes only if it is known. */
+void budget_book_spend(struct budget_book *b, struct cgn_str name, uint64_t unix_s,
+	const struct budget_amounts *used);
 uint64_t budget_book_uncounted(const struct budget_book *b);
 /* Return a number that changes with each change of any account. */
 uint64_t budget_book_version(const struct budget_book *b);
 
 /* ---- the book as a text ---- */
 
-/* Append the book: a line "cognitora-budgets 1", a line for each account, and the line "sum HEX" with BLAKE3 of
+/* Append the book without the reservations of tenants and keys, which are restored from elsewhere: a line "cognitora-budgets 1", a line for each account, and the line "sum HEX" with BLAKE3 of
  * all before it. */
 void budget_book_write(const struct budget_book *b, struct cgn_buf *out);
 /* Put the accounts of |text| into |b|, which has none. INVALID: damaged, or of a later format; |b| stays empty. */

@@ -7,26 +7,33 @@
 #define TEXT_KIND   "cognitora-budgets"
 #define TEXT_FORMAT 1
 
-static void spell_write(const struct budget_spell *s, struct cgn_buf *out)
+/* Write a window without the amounts |held|; NULL: with them. */
+static void spell_write(const struct budget_spell *s, const struct budget_amounts *held, struct cgn_buf *out)
 {
 	cgn_buf_char(out, ' ');
 	cgn_buf_u64(out, s->number);
 	for (int u = 0; u < BUDGET_UNITS; u++) {
+		uint64_t spent = s->spent.v[u], less = held != NULL ? held->v[u] : 0;
 		cgn_buf_char(out, ' ');
-		cgn_buf_u64(out, s->spent.v[u]);
+		cgn_buf_u64(out, spent - (less < spent ? less : spent));
 	}
+}
+
+static void account_write(const struct budget_account *a, struct cgn_buf *out)
+{
+	bool peer = a->name[0] == 'p'; /* The journal of usage does not name peers. */
+	cgn_buf_putz(out, a->name);
+	for (int w = 0; w < BUDGET_WINDOWS; w++)
+		for (int i = 0; i < BUDGET_SPELLS; i++)
+			spell_write(&a->spells[w][i], peer || i > 0 ? NULL : &a->held, out);
+	cgn_buf_char(out, '\n');
 }
 
 void budget_book_write(const struct budget_book *b, struct cgn_buf *out)
 {
 	seal_begin(out, TEXT_KIND, TEXT_FORMAT);
-	for (size_t i = 0; i < budget_book_count(b); i++) {
-		const struct budget_account *a = budget_book_at(b, i);
-		cgn_buf_putz(out, a->name);
-		for (int k = 0; k < BUDGET_WINDOWS * BUDGET_SPELLS; k++)
-			spell_write(&a->spells[k / BUDGET_SPELLS][k % BUDGET_SPELLS], out);
-		cgn_buf_char(out, '\n');
-	}
+	for (size_t i = 0; i < budget_book_count(b); i++)
+		account_write(budget_book_at(b, i), out);
 	seal_end(out);
 }
 

@@ -14,6 +14,7 @@
 #include "router/answer/selection/selection.h"
 #include "router/request/account/account.h"
 #include "router/request/account/sessions.h"
+#include "router/request/account/underway.h"
 #include "router/request/cascade/cascade.h"
 #include "router/request/hooks/hooks.h"
 #include "router/request/limit/limit.h"
@@ -66,11 +67,13 @@ enum gw_step gw_finish(struct gw_req *r)
 	gw_leg_close(r);
 	cgn_timer_cancel(&r->timer);
 	cgn_timer_cancel(&r->keepalive);
+	gw_underway_stop(r);
 	gw_account_usage(r);
 	gw_quote_learn(r);
 	gw_limit_settle(r);
 	gw_away_settle(r, r->answer.outcome != NULL ? "cut" : "answered");
 	gw_account_end(r);
+	gw_underway_end(r);
 	gw_hook_end(r);
 	gw_files_end(r);
 	gw_select_end(r);

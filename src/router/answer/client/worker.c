@@ -9,6 +9,7 @@
 #include "router/answer/selection/selection.h"
 #include "router/request/account/account.h"
 #include "router/request/account/explain.h"
+#include "router/request/account/underway.h"
 #include "router/request/hooks/hooks.h"
 #include "router/shared/worker/link.h"
 
@@ -69,6 +70,7 @@ CGN_RC gw_worker_new(const struct gw_worker_cfg *cfg, struct cluster_view *view,
 	}
 	gw_store_open(w, cfg->store);
 	gw_hooks_open(w);
+	gw_underway_open(w);
 	cgn_timer_init(&w->count_timer, w->loop, worker_count);
 	w->counted_at = cgn_loop_now(w->loop);
 	cgn_timer_set(&w->count_timer, GW_COUNT_EVERY);
@@ -171,6 +173,7 @@ static void worker_close(struct gw_worker *w)
 	http_server_free(&w->server);
 	gw_hooks_close(w);
 	gw_store_close(w); /* after the last request has ended */
+	gw_underway_close(w);
 	gw_links_close(w);
 	for (size_t i = 0; i < CLUSTER_PEERS; i++)
 		http_client_free(&w->peers[i]);

@@ -7,6 +7,7 @@
 #include "router/answer/plan/legs.h"
 #include "router/answer/plan/queue.h"
 #include "router/request/account/explain.h"
+#include "router/request/account/underway.h"
 #include "router/request/attempt/opening.h"
 #include "router/request/attempt/peercall.h"
 #include "router/request/cascade/cascade.h"
@@ -193,6 +194,7 @@ static void attempt_start(struct gw_req *r, const struct view_model *model, cons
 	gw_handoff_write(r, &g, name);
 	gw_cascade_write(r, &g);
 	cgn_arena_reset(&r->head); /* an earlier leg's head is used up */
+	gw_underway_begin(r);
 	gw_attempt_start(&r->attempt, cfg, node, &g);
 	leg->node = r->attempt.call.node_id;
 }
@@ -276,6 +278,7 @@ void gw_leg_leave(struct gw_req *r, struct gw_peer *peer, struct gw_peer_model *
 	plan_sent(&r->plan.legs, peer->slot, 0, (uint32_t)r->prompt.chain.n, cgn_loop_now(w->loop));
 	gw_trace_leg(r, r->plan.legs.n - 1);
 	cgn_arena_reset(&r->head); /* an earlier leg's head is used up */
+	gw_underway_begin(r);
 	gw_peercall_start(&r->attempt, &cfg, peer, model, told ? &g : NULL);
 	plan_leg(&r->plan.legs)->node = peer->node;
 }

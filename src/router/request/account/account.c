@@ -142,12 +142,7 @@ static void client_settle(struct gw_req *r)
 static void usage_take(struct gw_req *r)
 {
 	struct usage *u = &r->answer.usage;
-	const struct usagescan *told = &r->answer.told;
-	bool own = r->client.route->kind == GW_NATIVE || r->answer.event_stream;
-	if (told->found)
-		*u = told->usage;
-	else if (told->found_own && own)
-		*u = told->own;
+	*u = gw_used_told(r);
 	if (gw_used_bound(r, u, r->answer.bytes_out))
 		gw_used_untrue(r);
 }

@@ -17,8 +17,12 @@ void gw_joules_count(struct gw_req *r, const struct chooser_energy *e);
 bool gw_used_has_tokens(const struct gw_req *r);
 /* used.c: return what the request has used, as far as it will ever be known. From gw_account_usage on that does not change. */
 struct gw_used gw_used_of(const struct gw_req *r);
+/* As gw_used_of, if the client left |ahead| from now, and the engine went on until then. */
+struct gw_used gw_used_left(const struct gw_req *r, cgn_nsec ahead);
 /* The request has ended: keep what it used, so that all who count it have the same. */
 void gw_used_settle(struct gw_req *r);
+/* Return the counts that the answer has told so far. */
+struct usage gw_used_told(const struct gw_req *r);
 /* Drop the figures of |io|, read from |bytes| bytes of an answer, that the request cannot have: more tokens of the answer
  * than were asked for, or than its bytes and its time can hold; more of the prompt than its body holds. All of them go
  * while the engine is not believed. Returns true if there was one. */

@@ -59,7 +59,7 @@ static void wasted_count(struct gw_req *r, unsigned step)
 	if (w->input + w->output == 0)
 		return;
 	if (r->w->shared->usage != NULL && r->identity.tenant.n > 0)
-		gw_usage_add(r->w->shared->usage, &names, &more);
+		gw_usage_add(r->w->shared->usage, &names, &more, NULL);
 	metric_add(METRIC_OF(r->w->shared->telemetry, CASCADE_WASTED, names.model.p, "prompt"), w->input);
 	metric_add(METRIC_OF(r->w->shared->telemetry, CASCADE_WASTED, names.model.p, "completion"),
 		w->output);

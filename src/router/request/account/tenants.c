@@ -5,6 +5,7 @@
 
 #include "base/mix/mix.h"
 #include "router/request/account/account.h"
+#include "router/request/account/underway.h"
 #include "router/request/account/usage.h"
 
 #define GW_MODEL_LABEL 256 /* Longer names of models are cut. */
@@ -45,7 +46,7 @@ static void usage_add(const struct gw_req *r, const struct gw_used *used)
 	const struct billing_amounts more = {used->requests, used->estimated, used->input, used->cached,
 		used->output, used->money, used->joules};
 	if (used->requests > 0 && r->w->shared->usage != NULL)
-		gw_usage_add(r->w->shared->usage, &names, &more);
+		gw_usage_add(r->w->shared->usage, &names, &more, gw_underway_place(r));
 }
 
 void gw_tenant_count(struct gw_req *r)

@@ -193,41 +193,56 @@ static void days_write(struct gw_usage *u, const struct usage_days *touched, uin
 			day_write(u, touched->v[i]);
 }
 
-static bool journal_is_saved(void *arg, uint64_t day, uint64_t digest)
+static bool journal_is_saved(struct gw_usage *u, uint64_t day, uint64_t digest)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {.n = 0};
-	struct statefile *f = day_open(arg, day);
+	struct statefile *f = day_open(u, day);
 	bool there = statefile_read(f, FILE_MAX, &text);
 	statefile_close(&f, NULL);
 	return there && usage_journal_digest(cgn_buf_view(&text)) == digest;
 }
 
-/* The row stays in the journal until it is in the file of its day. */
-static void journal_row(void *arg, struct cgn_str line)
+struct journal_target {
+	struct gw_usage *usage;
+	const struct gw_usage_budgets *budgets;
+};
+
+static bool journal_has_day(void *arg, uint64_t day, uint64_t digest)
 {
-	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf row = {.n = 0};
-	struct gw_usage *u = arg;
-	struct cgn_str rest = line;
-	uint64_t hour = 0;
-	if (!billing_read_row(u->billing, line) || !cgn_str_u64(cgn_str_split(&rest, ' '), &hour))
+	const struct journal_target *to = arg;
+	return journal_is_saved(to->usage, day, digest);
+}
+
+static void journal_row(void *arg, const struct usage_row *row)
+{
+	const struct journal_target *to = arg;
+	struct billing_line line;
+	if (!billing_read_line(row->text, &line))
 		return;
-	cgn_buf_str(&row, line);
-	cgn_buf_char(&row, '\n');
-	usage_journal_add(u->journal, cgn_buf_view(&row));
-	day_touch(&u->touched, hour / 24);
+	if (row->for_day) {
+		billing_add(to->usage->billing, line.hour, &line.names, &line.amounts);
+		day_touch(&to->usage->touched, line.hour / 24);
+	}
+	if (row->for_budgets && to->budgets != NULL)
+		to->budgets->spend(to->budgets->arg, &line.names, row->unix_s, &line.amounts);
 }
 
 /* Take the rows that a router which was killed left behind. */
-static void journal_load(struct gw_usage *u)
+static void journal_load(struct gw_usage *u, const struct gw_usage_budgets *budgets)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf path = {.n = 0};
+	struct journal_target to = {u, budgets};
 	cgn_buf_fmt(&path, "%s.journal", u->path);
 	u->journal = usage_journal_open(u->loop, cgn_buf_z(&path));
-	if (usage_journal_read(u->journal, journal_is_saved, journal_row, u))
-		usage_journal_saved(u->journal);
+	usage_journal_read(u->journal,
+		&(struct usage_journal_reader){.has_day = journal_has_day,
+			.budgets = budgets != NULL ? budgets->digest : 0,
+			.row = journal_row,
+			.arg = &to});
 }
 
-struct gw_usage *gw_usage_open(struct cgn_loop *l, const char *path, struct gw_age *age)
+struct gw_usage *gw_usage_open(struct cgn_loop *l, const char *path, struct gw_age *age,
+	const struct gw_usage_budgets *budgets)
 {
 	struct gw_usage *u = CGN_NEW(struct gw_usage);
 	*u = (struct gw_usage){.tag = USAGE_TAG,
@@ -241,7 +256,7 @@ struct gw_usage *gw_usage_open(struct cgn_loop *l, const char *path, struct gw_a
 	u->file = day_open(u, u->day);
 	days_remove(u);
 	u->written = billing_version(u->billing);
-	journal_load(u);
+	journal_load(u, budgets);
 	return u;
 }
 
@@ -261,7 +276,7 @@ void gw_usage_tick(struct gw_usage *u)
 	if (u->saving && !statefile_is_busy(u->file)) {
 		u->saving = false;
 		if (!statefile_has_failed(u->file))
-			usage_journal_saved(u->journal);
+			usage_journal_saved(u->journal, false);
 	}
 	if (statefile_is_busy(u->file) || cgn_since(now, u->written_at) < GW_USAGE_EVERY)
 		return;
@@ -280,7 +295,7 @@ static void journal_end(struct gw_usage *u)
 	billing_write_day(u->billing, u->day, &text);
 	usage_journal_mark(u->journal, u->day, cgn_buf_view(&text), true);
 	if (journal_is_saved(u, u->day, usage_journal_digest(cgn_buf_view(&text))))
-		usage_journal_saved(u->journal);
+		usage_journal_saved(u->journal, true);
 	usage_journal_close(&u->journal);
 }
 
@@ -300,7 +315,8 @@ void gw_usage_close(struct gw_usage **take)
 	free(u);
 }
 
-void gw_usage_add(struct gw_usage *u, const struct billing_names *names, const struct billing_amounts *more)
+void gw_usage_add(struct gw_usage *u, const struct billing_names *names, const struct billing_amounts *more,
+	struct usage_place *place)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf row = {.n = 0};
 	CGN_LIVE(u, USAGE_TAG);
@@ -308,9 +324,31 @@ void gw_usage_add(struct gw_usage *u, const struct billing_names *names, const s
 	uint64_t hour = hour_now();
 	billing_add(u->billing, hour, names, more);
 	billing_write_row(hour, names, more, &row);
-	usage_journal_add(u->journal, cgn_buf_view(&row));
+	usage_journal_add(u->journal, cgn_buf_view(&row), place);
 	day_touch(&u->touched, hour / 24);
 	(void)pthread_mutex_unlock(&u->lock);
+}
+
+void gw_usage_put(struct gw_usage *u, const struct billing_names *names, const struct billing_amounts *now,
+	struct usage_place *place)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf row = {.n = 0};
+	CGN_LIVE(u, USAGE_TAG);
+	billing_write_row(hour_now(), names, now, &row);
+	if (!row.bad)
+		usage_journal_put(u->journal, cgn_buf_view(&row), place);
+}
+
+void gw_usage_drop(struct gw_usage *u, struct usage_place *place)
+{
+	CGN_LIVE(u, USAGE_TAG);
+	usage_journal_drop(u->journal, place);
+}
+
+void gw_usage_budgets_mark(struct gw_usage *u, uint64_t digest, bool saved)
+{
+	CGN_LIVE(u, USAGE_TAG);
+	usage_journal_budgets(u->journal, digest, saved);
 }
 
 /* Add the rows of the next hour; false: there is none left. */

@@ -31,9 +31,16 @@ void gw_used_relayed(struct gw_req *r, struct cgn_str data)
 		r->answer.events += sse_marks(&r->answer.mark_begun, data);
 }
 
-static bool was_served(const struct gw_req *r)
+/* The end of a request, or one that it is taken to have. */
+struct used_end {
+	struct usage told;
+	bool left;      /* The client left. */
+	cgn_nsec ahead; /* The time from now until then. */
+};
+
+static bool was_served(const struct gw_req *r, const struct used_end *end)
 {
-	return r->attempt.head_seen || (r->client.why.code != CGN_FINE && plan_attempts(&r->plan.legs) > 0);
+	return r->attempt.head_seen || (end->left && plan_attempts(&r->plan.legs) > 0);
 }
 
 uint64_t gw_used_price(const struct gw_req *r, struct cgn_str model, uint64_t input, uint64_t cached,
@@ -54,6 +61,13 @@ static uint64_t tokens_asked(const struct gw_req *r)
 }
 
 /* ---- counts of engines ---- */
+
+struct usage gw_used_told(const struct gw_req *r)
+{
+	const struct usagescan *told = &r->answer.told;
+	bool own = r->client.route->kind == GW_NATIVE || r->answer.event_stream;
+	return told->found ? told->usage : told->found_own && own ? told->own : (struct usage){0};
+}
 
 /* Return the most tokens that |bytes| bytes of an answer can tell. A token that is seen has at least a byte; one that is
  * not, such as reasoning, takes its time. A hosted peer bills reasoning in addition to the tokens asked for. */
@@ -145,10 +159,11 @@ static cgn_nsec unseen_time(const struct gw_req *r)
 
 /* Return how many tokens the engine computed until it was cancelled that the client has not seen, at most as many as an
  * answer has. A stream that was not held back brings its tokens event by event. */
-static uint64_t unseen_tokens(const struct gw_req *r, const struct gw_series *s, uint64_t seen)
+static uint64_t unseen_tokens(const struct gw_req *r, const struct gw_series *s, const struct used_end *end,
+	uint64_t seen)
 {
 	uint64_t most = tokens_asked(r), event = (uint64_t)s->estimate.event_tokens;
-	if (r->client.why.code == CGN_FINE || r->answer.outcome != NULL)
+	if (!end->left || r->answer.outcome != NULL)
 		return 0;
 	if (most == 0)
 		most = s->answer_tokens > ANSWER_TOKENS ? (uint64_t)s->answer_tokens : ANSWER_TOKENS;
@@ -159,7 +174,15 @@ static uint64_t unseen_tokens(const struct gw_req *r, const struct gw_series *s,
 	return n < (double)most ? (uint64_t)n : most;
 }
 
-static uint64_t tokens_guess(const struct gw_req *r)
+/* Return how many tokens of a stream come in the time ahead. */
+static uint64_t ahead_tokens(const struct gw_req *r, const struct used_end *end, uint64_t seen)
+{
+	if (end->ahead == 0 || !r->answer.event_stream || r->answer.paused || seen == 0)
+		return 0;
+	return (uint64_t)((double)end->ahead / 1e6 / token_ms(r, seen) + 0.5);
+}
+
+static uint64_t tokens_guess(const struct gw_req *r, const struct used_end *end)
 {
 	const struct gw_series *s = series_of(r->w, r->prompt.model);
 	const struct estimate_seen seen = answer_seen(r);
@@ -167,7 +190,7 @@ static uint64_t tokens_guess(const struct gw_req *r)
 	if (!has_answer(r))
 		return 0;
 	uint64_t n = estimate_tokens(&s->estimate, &seen);
-	n += unseen_tokens(r, s, n);
+	n += unseen_tokens(r, s, end, n) + ahead_tokens(r, end, n);
 	return asked > 0 && asked < n ? asked : n;
 }
 
@@ -207,14 +230,14 @@ uint64_t gw_used_cached(const struct gw_req *r, uint64_t input)
 	return cached < input ? cached : block > 0 && cached >= block ? cached - block : input - 1;
 }
 
-static void tokens_fill(const struct gw_req *r, struct gw_used *out)
+static void tokens_fill(const struct gw_req *r, const struct used_end *end, struct gw_used *out)
 {
-	const struct usage *u = &r->answer.usage;
+	const struct usage *u = &end->told;
 	bool other = r->attempt.opening.reader.says == OPENING_OTHER,
 	     counted = u->has_prompt || u->has_completion;
 	if (!gw_used_has_tokens(r) || gw_attempt_is_error(&r->attempt) || (other && !counted))
 		return;
-	bool cut = r->answer.event_stream && (r->client.why.code != CGN_FINE || r->answer.outcome != NULL);
+	bool cut = r->answer.event_stream && (end->left || r->answer.outcome != NULL);
 	out->input = u->has_prompt ? u->prompt_tokens : r->plan.prompt_tokens;
 	uint64_t cached =
 		u->has_cached || u->has_completion ? u->cached_tokens : gw_used_cached(r, out->input);
@@ -222,26 +245,39 @@ static void tokens_fill(const struct gw_req *r, struct gw_used *out)
 	out->output = u->has_completion ? u->completion_tokens : 0;
 	out->estimated = cut || !counted;
 	/* Anthropic's streams begin with a usage that has one token of the answer. */
-	uint64_t guess = out->estimated ? tokens_guess(r) : 0;
+	uint64_t guess = out->estimated ? tokens_guess(r, end) : 0;
 	if (out->output < guess)
 		out->output = guess;
 }
 
-static struct gw_used used_now(const struct gw_req *r)
+static struct gw_used used_by(const struct gw_req *r, const struct used_end *end)
 {
 	struct gw_used used = {0};
 	const struct chooser_energy e = gw_attempt_joules(&r->attempt);
 	double joules = e.prefill_j + e.decode_j;
-	if (!was_served(r))
+	if (!was_served(r, end))
 		return used;
 	used.requests = 1;
-	tokens_fill(r, &used);
+	tokens_fill(r, end, &used);
 	used.money = r->attempt.peer != NULL
 		? gw_peer_price(r->attempt.peer, used.input, used.output)
 		: gw_used_price(r, r->prompt.model, used.input, used.cached, used.output);
 	if (e.counted && joules > 0)
 		used.joules = (uint64_t)(joules * (double)BUDGET_JOULE_SCALE + 0.5);
 	return used;
+}
+
+static struct gw_used used_now(const struct gw_req *r)
+{
+	return used_by(r,
+		&(struct used_end){.told = r->answer.usage, .left = r->client.why.code != CGN_FINE});
+}
+
+struct gw_used gw_used_left(const struct gw_req *r, cgn_nsec ahead)
+{
+	struct used_end end = {.told = gw_used_told(r), .left = true, .ahead = ahead};
+	(void)gw_used_bound(r, &end.told, r->answer.bytes_out);
+	return used_by(r, &end);
 }
 
 struct gw_used gw_used_of(const struct gw_req *r)

@@ -4,7 +4,10 @@
 #include <stdlib.h>
 
 #include "base/unlikely/unlikely.h"
+#include "io/os/disk/disk.h"
 #include "joint/cluster/statefile/statefile.h"
+#include "router/request/account/usage.h"
+#include "router/request/account/usagejournal.h"
 #include "router/request/limit/budgets.h"
 
 #define BUDGETS_TAG 0x64117503U
@@ -15,7 +18,10 @@ struct gw_budgets {
 	pthread_mutex_t lock;
 	struct budget_book *book;
 	struct statefile *file;
-	uint64_t written; /* Version of the book that was written last. */
+	uint64_t written;       /* Version of the book that was written last. */
+	uint64_t digest;        /* The digest of its text; 0: there is none. */
+	bool saving;            /* A write was begun, and its end was not seen. */
+	struct gw_usage *usage; /* Borrowed; NULL: the router has none. */
 };
 
 static uint64_t wall_seconds(void)
@@ -27,9 +33,10 @@ static void book_load(struct gw_budgets *b)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {.n = 0};
 	struct cgn_err err;
-	if (statefile_read(b->file, FILE_MAX, &text) &&
-		!cgn_ok(budget_book_read(b->book, cgn_buf_view(&text), &err)))
+	bool there = statefile_read(b->file, FILE_MAX, &text);
+	if (there && !cgn_ok(budget_book_read(b->book, cgn_buf_view(&text), &err)))
 		statefile_set_aside(b->file, err.msg);
+	b->digest = there ? usage_journal_digest(cgn_buf_view(&text)) : 0;
 	b->written = budget_book_version(b->book);
 }
 
@@ -49,29 +56,55 @@ static bool book_text(struct gw_budgets *b, struct cgn_buf *out)
 {
 	(void)pthread_mutex_lock(&b->lock);
 	bool changed = budget_book_version(b->book) != b->written || unlikely_way(UNLIKELY_budgets_written);
-	if (changed)
+	if (changed) {
 		budget_book_write(b->book, out);
+		b->digest = usage_journal_digest(cgn_buf_view(out));
+	}
 	b->written = budget_book_version(b->book);
+	/* A request is settled before its row is in the journal, so each row before the mark is in the book. */
+	if (b->usage != NULL && b->digest != 0)
+		gw_usage_budgets_mark(b->usage, b->digest, !changed);
 	(void)pthread_mutex_unlock(&b->lock);
 	return changed;
 }
 
-uint64_t gw_budgets_tick(struct gw_budgets *b)
+/* Write the book if it has changed, or if the last write failed. */
+static void book_write(struct gw_budgets *b)
 {
 	struct cgn_buf text = {.n = 0};
-	CGN_LIVE(b, BUDGETS_TAG);
-	if (!statefile_is_busy(b->file) && book_text(b, &text))
+	if (b->saving && statefile_has_failed(b->file))
+		b->written = UINT64_MAX;
+	b->saving = book_text(b, &text);
+	if (b->saving)
 		statefile_write(b->file, &text);
+}
+
+uint64_t gw_budgets_tick(struct gw_budgets *b)
+{
+	CGN_LIVE(b, BUDGETS_TAG);
+	if (!statefile_is_busy(b->file))
+		book_write(b);
 	(void)pthread_mutex_lock(&b->lock);
 	uint64_t uncounted = budget_book_uncounted(b->book);
 	(void)pthread_mutex_unlock(&b->lock);
 	return uncounted;
 }
 
+/* Write the book, and tell the journal if the file has it. */
+static void book_end(struct gw_budgets *b)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {.n = 0}, there = {.n = 0};
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf path = {.n = 0};
+	cgn_buf_putz(&path, statefile_path(b->file));
+	statefile_close(&b->file, book_text(b, &text) ? &text : NULL);
+	if (b->usage != NULL && cgn_ok(disk_read_file(cgn_buf_z(&path), FILE_MAX, &there, NULL)) &&
+		usage_journal_digest(cgn_buf_view(&there)) == b->digest)
+		gw_usage_budgets_mark(b->usage, b->digest, true);
+}
+
 void gw_budgets_close(struct gw_budgets **take)
 {
 	struct gw_budgets *b = *take;
-	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {.n = 0};
 	*take = NULL;
 	if (b == NULL)
 		return;
@@ -79,12 +112,46 @@ void gw_budgets_close(struct gw_budgets **take)
 	if (b->file != NULL)
 		b->written = 0; /* A write in progress may not have been done. */
 	if (b->file != NULL && budget_book_version(b->book) > 0)
-		statefile_close(&b->file, book_text(b, &text) ? &text : NULL);
+		book_end(b);
 	statefile_close(&b->file, NULL);
 	budget_book_free(&b->book);
 	(void)pthread_mutex_destroy(&b->lock);
 	b->tag = 0;
 	free(b);
+}
+
+uint64_t gw_budgets_digest(const struct gw_budgets *b)
+{
+	CGN_LIVE(b, BUDGETS_TAG);
+	return b->digest;
+}
+
+void gw_budgets_journal(struct gw_budgets *b, struct gw_usage *usage)
+{
+	CGN_LIVE(b, BUDGETS_TAG);
+	b->usage = usage;
+}
+
+static void name_spend(struct gw_budgets *b, char letter, struct cgn_str name, uint64_t unix_s,
+	const struct budget_amounts *used)
+{
+	char account[BUDGET_NAME_MAX + 1];
+	int n = snprintf(account, sizeof account, "%c:%.*s", letter, CGN_STR_ARG(name));
+	if (n > 0 && (size_t)n < sizeof account)
+		budget_book_spend(b->book, cgn_str_of(account), unix_s, used);
+}
+
+void gw_budgets_spend(void *arg, const struct billing_names *names, uint64_t unix_s,
+	const struct billing_amounts *used)
+{
+	struct gw_budgets *b = arg;
+	const struct budget_amounts amounts = {.v = {[BUDGET_REQUESTS] = used->requests,
+						       [BUDGET_TOKENS] = used->input + used->output,
+						       [BUDGET_MONEY] = used->money,
+						       [BUDGET_JOULES] = used->joules}};
+	CGN_LIVE(b, BUDGETS_TAG);
+	name_spend(b, 't', names->tenant, unix_s, &amounts);
+	name_spend(b, 'k', names->key, unix_s, &amounts);
 }
 
 bool gw_budgets_get(struct gw_budgets *b, struct cgn_str name, struct budget_account *out)

@@ -36,6 +36,7 @@ enum gw_wait {
 	WAIT_CLIENT
 };
 
+struct gw_underway;  /* account/underway.c */
 struct gw_filing;    /* files/ */
 struct gw_selecting; /* selection/ */
 struct gw_req;
@@ -85,6 +86,8 @@ struct gw_req {
 	struct gw_answer answer;
 	struct gw_filing *filing;       /* a request of files or batches; NULL: another one */
 	struct gw_selecting *selecting; /* a request for a selection, in |arena|; NULL: another one */
+	struct gw_underway
+		*underway;       /* account/underway.c; NULL: no engine was asked, or nothing is counted */
 	struct gw_hooking *hook; /* hooks/; NULL: no external check was asked, and no answer is held back */
 };
 

@@ -16,6 +16,7 @@
 struct gw_hook_client; /* hooks/client.c: connections to an external check */
 struct gw_link;
 struct gw_peer;
+struct gw_underways;     /* account/underway.c: requests under way */
 struct gw_tenant_use;    /* account/tenants.c: metric cells of one tenant */
 struct gw_series;        /* account/series.c: metric cells of one model */
 struct gw_shadow;        /* account/explain.c: metric cells of one shadow policy */
@@ -51,6 +52,7 @@ struct gw_worker {
 	struct retry_budget budget;
 	cgn_nsec
 		looked_at; /* when a request last found a refused model on no other node (plan/refused.c); 0: never */
+	struct gw_underways *underway; /* NULL: nothing is counted */
 	struct gw_tenant_use *tenants; /* NULL: none served yet */
 	struct gw_series *series;
 	size_t n_series;

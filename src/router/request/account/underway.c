@@ -8,9 +8,9 @@
 #include "router/request/account/usage.h"
 #include "router/request/account/usageopen.h"
 
-#define WHOLE_EVERY (50 * CGN_MSEC) /* The time between two records of an answer that comes as a whole. */
+#define WHOLE_EVERY (50 * CGN_MSEC)  /* The time between two records of an answer that comes as a whole. */
 #define GAP_MOST    (100 * CGN_MSEC) /* A worker that stood still for longer says nothing of the next time. */
-#define IDLE_EVERY  (20 * CGN_MSEC) /* Requests are looked at this often while none has a record. */
+#define IDLE_EVERY  (20 * CGN_MSEC)  /* Requests are looked at this often while none has a record. */
 
 struct gw_underway {
 	struct cgn_link link;
@@ -64,9 +64,9 @@ static void on_underway(struct cgn_timer *t)
 			record_put(v, gap < GAP_MOST ? gap : GAP_MOST, now);
 		n += v->place.id != 0;
 	}
-	all->every = n == 0 ? IDLE_EVERY
+	all->every = n == 0                           ? IDLE_EVERY
 		: n * UNDERWAY_SHARE > UNDERWAY_EVERY ? n * UNDERWAY_SHARE
-						       : UNDERWAY_EVERY;
+						      : UNDERWAY_EVERY;
 	if (!cgn_list_empty(&all->list))
 		cgn_timer_set(t, all->every);
 }

@@ -23,7 +23,7 @@ struct usage_open {
 	int fd; /* -1: not open. */
 	/* Under |lock|. */
 	char *places; /* |cap| places. */
-	char *dirty; /* 1: the file has not what the place has. */
+	char *dirty;  /* 1: the file has not what the place has. */
 	size_t cap;
 	uint32_t *free_places;
 	size_t n_free;

@@ -395,20 +395,33 @@ static void budget_bounds_the_nodes(void **state)
 {
 	(void)state;
 	assert_int_equal(energy_park_most(&real, 0, 70, 8), 8);
-	/* Five at 400 W and three at 70 W are 2,210 W. */
-	assert_int_equal(energy_park_most(&real, 2210, 70, 8), 5);
-	assert_int_equal(energy_park_most(&real, 2209, 70, 8), 4);
+	/* Five at 456 W and three at 70 W are 2,490 W. */
+	assert_int_equal(energy_park_most(&real, 2491, 70, 8), 5);
+	assert_int_equal(energy_park_most(&real, 2489, 70, 8), 4);
 	assert_int_equal(energy_park_most(&real, 100, 70, 8), 1);
 	assert_int_equal(energy_park_most(&real, 9000, 70, 8), 8);
+}
+
+static void within_is(struct energy_pools *p, uint32_t most, cgn_nsec now, uint32_t prompts, uint32_t answers)
+{
+	const struct energy_park_cfg cfg = {.spare = 1, .least = 1, .window = 300 * CGN_SEC};
 	uint32_t want[ENERGY_POOLS] = {4, 2};
-	energy_pools_within(want, 6);
-	wants_are(want, 4, 2);
-	energy_pools_within(want, 3);
-	wants_are(want, 1, 2);
-	energy_pools_within(want, 1);
-	wants_are(want, 0, 1);
-	energy_pools_within(want, 0);
-	wants_are(want, 0, 1);
+	energy_pools_within(p, &cfg, most, now, want);
+	wants_are(want, prompts, answers);
+}
+
+static void a_budget_that_wavers_wakes_nobody(void **state)
+{
+	(void)state;
+	struct energy_pools p = {0};
+	within_is(&p, 6, CGN_SEC, 4, 2);
+	within_is(&p, 3, 2 * CGN_SEC, 1, 2);
+	within_is(&p, 6, 3 * CGN_SEC, 1, 2);
+	within_is(&p, 3, 200 * CGN_SEC, 1, 2);
+	within_is(&p, 6, 400 * CGN_SEC, 1, 2);
+	within_is(&p, 6, 500 * CGN_SEC, 4, 2);
+	within_is(&p, 1, 501 * CGN_SEC, 0, 1);
+	within_is(&p, 0, 502 * CGN_SEC, 0, 1);
 }
 
 /* ---- prices ---- */
@@ -454,6 +467,7 @@ int main(void)
 		cmocka_unit_test(one_pool_has_all_of_the_load),
 		cmocka_unit_test(late_nodes_get_one_more),
 		cmocka_unit_test(budget_bounds_the_nodes),
+		cmocka_unit_test(a_budget_that_wavers_wakes_nobody),
 		cmocka_unit_test(series_gives_the_value_of_now),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -29,7 +29,9 @@ static double idle_watts(const struct replay *r, const struct replay_draw *d)
 /* Give the router the known facts of the node's power. */
 static void node_publish(struct replay *r, struct replay_server *n)
 {
-	unsigned flags = n->draw.state == REPLAY_AWAKE ? 0 : ENERGY_PARKED;
+	unsigned flags = n->draw.state == REPLAY_AWAKE ? 0
+		: n->draw.state == REPLAY_LEAVING      ? ENERGY_LEAVING
+						       : ENERGY_PARKED;
 	struct energy_curve c = n->draw.meter.model.curve;
 	if (n->draw.state == REPLAY_PARKED || n->draw.state == REPLAY_WAKING)
 		c.decode[0] = (float)idle_watts(r, &n->draw);

@@ -109,7 +109,7 @@ static void nodes_park(struct replay *r)
 	energy_nodes_follow(r);
 	pools_view(r, view);
 	energy_pools_step(&r->park, &r->cfg->park, view, r->now, want);
-	energy_pools_within(want, most_of(r));
+	energy_pools_within(&r->park, &r->cfg->park, most_of(r), r->now, want);
 	for (enum energy_pool p = 0; p < ENERGY_POOLS; p++)
 		pool_follow(r, p, view[p].awake, want[p]);
 }

@@ -41,8 +41,9 @@ struct energy_seat {
 	struct energy_tally tally;
 };
 enum energy_flag {
-	ENERGY_HOT = 1,   /* The node slows down because of heat or power. */
-	ENERGY_PARKED = 2 /* The engine is not there; the node takes no requests. */
+	ENERGY_HOT = 1,    /* The node slows down because of heat or power. */
+	ENERGY_PARKED = 2, /* The engine is not there; the node takes no requests. */
+	ENERGY_LEAVING = 4 /* The node answers what it has, takes no more, and counts with its load. */
 };
 /* All nodes of a cluster, by slot. */
 struct energy_board {

@@ -3,8 +3,9 @@
 
 #include <math.h>
 
-#define MEAN_GAIN 0.01 /* Half of a change counts after 70 calls. */
-#define LATE_MOST 0.02 /* A node more is wanted when all were late for a larger share of the last minutes. */
+#define MEAN_GAIN  0.01 /* Half of a change counts after 70 calls. */
+#define BUSY_SHARE 0.6  /* A node must be able to compute prompts for this share of its time. */
+#define LATE_MOST  0.02 /* A node more is wanted when all were late for a larger share of the last minutes. */
 
 static double peak_of(const struct energy_park *p)
 {
@@ -56,7 +57,7 @@ static uint32_t park_step(struct energy_park *p, const struct energy_park_cfg *c
 
 uint32_t energy_park_most(const struct energy_curve *c, double budget_w, double parked_w, uint32_t all)
 {
-	double working = ((double)c->decode[0] + (double)c->prefill) / 2;
+	double idle = (double)c->decode[0], working = idle + BUSY_SHARE * ((double)c->prefill - idle);
 	if (!(budget_w > 0) || !(working > parked_w))
 		return all;
 	double nodes = (budget_w - all * parked_w) / (working - parked_w);
@@ -73,10 +74,15 @@ static bool is_late(struct energy_park *p, const struct energy_pool_view *view)
 	return true;
 }
 
-void energy_pools_within(uint32_t want[ENERGY_POOLS], uint32_t most)
+void energy_pools_within(struct energy_pools *p, const struct energy_park_cfg *cfg, uint32_t most,
+	cgn_nsec now, uint32_t want[ENERGY_POOLS])
 {
 	uint32_t *prompts = &want[ENERGY_PROMPTS], *answers = &want[ENERGY_ANSWERS];
-	while (*prompts + *answers > most && (*prompts > 0 || *answers > 1))
+	if (most <= p->most || now >= p->most_until) {
+		p->most = most;
+		p->most_until = now + cfg->window;
+	}
+	while (*prompts + *answers > p->most && (*prompts > 0 || *answers > 1))
 		--*(*prompts >= *answers ? prompts : answers);
 }
 

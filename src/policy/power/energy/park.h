@@ -36,6 +36,8 @@ struct energy_park {
 enum energy_pool { ENERGY_PROMPTS, ENERGY_ANSWERS, ENERGY_POOLS };
 struct energy_pools {
 	struct energy_park pool[ENERGY_POOLS];
+	uint32_t most; /* The budget has power for so many nodes; more count from |most_until| on. */
+	cgn_nsec most_until;
 };
 struct energy_pool_view {
 	double load;
@@ -44,10 +46,12 @@ struct energy_pool_view {
 	uint32_t awake, all; /* Nodes that there are now or soon; all of the pool. */
 };
 /* Return how many of |all| nodes may be awake under a budget of |budget_w| watts, at least 1: all others draw |parked_w|, and
- * each one that is awake can compute prompts for half of the time. Nodes beyond that would only idle. 0 W: all. */
+ * each one that is awake can compute prompts for three fifths of the time. Nodes beyond that would only idle. 0 W: all. */
 uint32_t energy_park_most(const struct energy_curve *c, double budget_w, double parked_w, uint32_t all);
-/* Lower |want| to |most| nodes in all, of which one answers. */
-void energy_pools_within(uint32_t want[ENERGY_POOLS], uint32_t most);
+/* Lower |want| to the fewest nodes in all that |most| was in the window, of which one answers: a curve that wavers wakes no
+ * nodes. */
+void energy_pools_within(struct energy_pools *p, const struct energy_park_cfg *cfg, uint32_t most,
+	cgn_nsec now, uint32_t want[ENERGY_POOLS]);
 /* Fill |want| with the nodes that are wanted of each pool. Call about once a second. |cfg->least| is that of the answers. */
 void energy_pools_step(struct energy_pools *p, const struct energy_park_cfg *cfg,
 	const struct energy_pool_view view[ENERGY_POOLS], cgn_nsec now, uint32_t want[ENERGY_POOLS]);

@@ -117,7 +117,7 @@ static void bar_lift(const struct route_ask *score, struct route_cand *cands, si
 static enum route_bar bar_of(const struct route_energy *e, const struct route_ask *score,
 	const struct route_cand *c, unsigned flags)
 {
-	if ((flags & ENERGY_PARKED) != 0)
+	if ((flags & (ENERGY_PARKED | ENERGY_LEAVING)) != 0)
 		return ROUTE_BAR_PARKED;
 	if ((flags & ENERGY_HOT) != 0)
 		return ROUTE_BAR_HOT;

@@ -235,7 +235,7 @@ static void model_park(struct router *r, const char *name, cgn_nsec now)
 	v.pool[ENERGY_PROMPTS].pressed = v.pool[ENERGY_ANSWERS].pressed =
 		r->shared.admission != NULL && gw_admission_depth(r->shared.admission, shown) > 0;
 	energy_pools_step(&m->park, &cfg, v.pool, now, want);
-	energy_pools_within(want, most_of(r, &v));
+	energy_pools_within(&m->park, &cfg, most_of(r, &v), now, want);
 	metric_set(METRIC_OF(r->shared.telemetry, ENERGY_WANTED, name),
 		want[ENERGY_PROMPTS] + want[ENERGY_ANSWERS]);
 	metric_set(METRIC_OF(r->shared.telemetry, ENERGY_PARKED_NODES, name), v.parked);

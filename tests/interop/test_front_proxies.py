@@ -31,7 +31,7 @@ serial = itertools.count()
 def nginx_conf(folder, ports, router):
     """The doors: as Debian's documents set it up; one that passes odd fields and streams bodies; one with HTTP/2."""
     temps = " ".join(f"{x}_temp_path {folder}/{x};" for x in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
-    proxy = 'proxy_pass http://router; proxy_http_version 1.1; proxy_set_header Connection ""; proxy_set_header Host localhost;'
+    proxy = 'proxy_pass http://router; proxy_http_version 1.1; proxy_set_header Connection "";'
     return f"""daemon off; worker_processes 1; pid {folder}/nginx.pid; error_log stderr; user root; events {{}}
 http {{ access_log off; {temps} keepalive_timeout 300ms; client_header_timeout 300ms; client_body_timeout 300ms;
 upstream router {{ server 127.0.0.1:{router}; keepalive 1; }}

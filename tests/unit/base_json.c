@@ -460,6 +460,27 @@ static void the_last_of_equal_keys_counts(void **state)
 	assert_int_equal(json_get_u64(doc, "", 9), 9);
 }
 
+static void members_that_stand_twice_are_found(void **state)
+{
+	(void)state;
+	static const char *const good[] = {"{}", "[]", "1", "\"x\"", "{\"a\":1,\"b\":{\"a\":1}}",
+		"[{\"a\":1},{\"a\":1}]", "{\"a\":[[],[{\"b\":{}}]],\"A\":0}",
+		"{\"\":1,\"x\\u0000\":2,\"x\":3}"};
+	static const char *const bad[] = {"{\"a\":1,\"a\":1}", "{\"a\":1,\"\\u0061\":1}",
+		"[1,[{\"b\":{\"\":1,\"\":2}}]]", "{\"a\":{\"c\":[{\"x\":1},{\"x\":1,\"y\":2,\"x\":3}]}}",
+		"{\"a\":1,\"b\":2,\"c\":3,\"d\":4}"};
+	for (size_t i = 0; i < CGN_COUNT(good); i++)
+		if (!json_is_unique(json_parsed(good[i]), 3))
+			fail_msg("%s", good[i]);
+	for (size_t i = 0; i < CGN_COUNT(bad); i++)
+		if (json_is_unique(json_parsed(bad[i]), 3))
+			fail_msg("%s", bad[i]);
+	const char *const keys[] = {"b", "a"};
+	struct json_val v[2];
+	assert_true(json_pick(json_parsed("{\"a\":1,\"c\":2,\"c\":3,\"b\":{\"a\":1}}"), keys, 2, v));
+	assert_false(json_pick(json_parsed("{\"a\":1,\"c\":2,\"\\u0061\":3}"), keys, 2, v));
+}
+
 static void several_keys_are_picked_in_one_walk(void **state)
 {
 	(void)state;
@@ -636,6 +657,7 @@ int main(void)
 		cmocka_unit_test(errors_say_where),
 		cmocka_unit_test(walkers_see_what_is_there),
 		cmocka_unit_test(the_last_of_equal_keys_counts),
+		cmocka_unit_test(members_that_stand_twice_are_found),
 		cmocka_unit_test(several_keys_are_picked_in_one_walk),
 		cmocka_unit_test(strings_lose_their_escapes),
 		cmocka_unit_test(integers_are_exact_or_refused),

@@ -266,6 +266,11 @@ static void wrong_values_are_refused_with_their_name(void **state)
 		{&cognitora__v1__kv_key__descriptor, "{\"digest\":\"a\"}", "base64"},
 		{&cognitora__v1__kv_key__descriptor, "{\"digest\":5}", "base64"},
 		{&cognitora__v1__generate_chunk__descriptor, "{\"head\":{},\"data\":\"\"}", "oneof"},
+		{&cognitora__v1__engine__descriptor, "{\"name\":\"a\",\"name\":\"b\"}", "twice"},
+		{&cognitora__v1__node__descriptor, "{\"engines\":[{\"slots\":1,\"\\u0073lots\":2}]}",
+			"twice"},
+		{&cognitora__v1__engine__descriptor, "{\"kvBlocksTotal\":\"1\",\"kv_blocks_total\":2}",
+			"twice"},
 		{&etcdserverpb__lease_grant_request__descriptor, "{\"TTL\":\"9223372036854775808\"}",
 			"\"TTL\""},
 	};

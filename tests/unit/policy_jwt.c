@@ -169,6 +169,10 @@ static void test_claims_that_do_not_hold(void **state)
 		{"{\"iss\":\"https://id.example\",\"aud\":\"cognitora\",\"exp\":1800000000}", "no subject"},
 		{"{" GOOD ",\"exp\":1800000000,\"sub\":\"root\"}", "twice"},
 		{"{" GOOD ",\"exp\":1800000000,\"s\\u0075b\":\"root\"}", "twice"},
+		{"{" GOOD
+		 ",\"exp\":1800000000,\"realm_access\":{\"roles\":[\"user\"],\"roles\":[\"operator\"]}}",
+			"twice"},
+		{"{" GOOD ",\"exp\":1800000000,\"a\":[1,{\"b\":[{\"c\":1,\"\\u0063\":2}]}]}", "twice"},
 		{"{\"iss\":\"https://id.example\",\"aud\":\"cognitora\",\"exp\":1800000000,\"sub\":\"\"}",
 			"no subject"},
 		{"{\"iss\":\"https://id.example\",\"aud\":\"cognitora\",\"exp\":1800000000,\"sub\":\"a\\u0000b\"}",
@@ -300,6 +304,100 @@ static void test_texts_that_are_no_key_sets(void **state)
 	cgn_buf_fini(&many);
 }
 
+static void test_key_sets_that_two_readers_could_read_in_two_ways(void **state)
+{
+	(void)state;
+	static struct jwt_keys keys;
+	struct cgn_err err = {0};
+	static const char *const bad[] = {"{\"keys\":[{" EC "}],\"keys\":[{" OKP "}]}",
+		"{\"keys\":[{" EC ",\"kid\":\"a\",\"kid\":\"b\"}]}",
+		"{\"keys\":[{" OKP ",\"\\u0078\":\"" Y43 "\"}]}"};
+	for (size_t i = 0; i < CGN_COUNT(bad); i++) {
+		assert_int_equal(jwt_keys_read(cgn_str_of(bad[i]), &keys, &err).code, CGN_INVALID);
+		assert_non_null(strstr(err.msg, "twice"));
+	}
+}
+
+/* An RSA key of |bytes| 0xa5, but for its first and last byte, with the exponent |e|. */
+static bool rsa_is_taken(size_t bytes, uint8_t first, uint8_t last, const char *e)
+{
+	struct cgn_buf n = {0};
+	char modulus[600], text[2048];
+	memset(modulus, 0xa5, sizeof modulus);
+	modulus[0] = (char)first;
+	modulus[bytes - 1] = (char)last;
+	base64url_put(&n, (struct cgn_str){modulus, bytes});
+	(void)snprintf(text, sizeof text, "{\"kty\":\"RSA\",\"e\":\"%s\",\"n\":\"%s\"}", e, cgn_buf_z(&n));
+	cgn_buf_fini(&n);
+	return keys_of(text, NULL) != NULL;
+}
+
+static void test_rsa_keys_that_fit_any_signature(void **state)
+{
+	(void)state;
+	assert_true(rsa_is_taken(256, 0xa5, 0xa5, "AQAB"));
+	assert_true(rsa_is_taken(256, 0x80, 0x01, "Aw")); /* 3 */
+	assert_true(rsa_is_taken(257, 0x01, 0x01, "AQAB"));
+	assert_false(rsa_is_taken(256, 0x7f, 0xa5, "AQAB")); /* 2047 bits */
+	assert_false(rsa_is_taken(256, 0xa5, 0xa4, "AQAB")); /* an even modulus */
+	static const char *const exponents[] = {"", "AA", "AQ", "AAE", "Ag", "AQAA",
+		"AAAAAAAAAAAB"}; /* 0, 1, 1, 2, 65536, 1 */
+	for (size_t i = 0; i < CGN_COUNT(exponents); i++)
+		if (rsa_is_taken(256, 0xa5, 0xa5, exponents[i]))
+			fail_msg("an exponent is taken: %s", exponents[i]);
+}
+
+static bool point_is_taken(const uint8_t y[32])
+{
+	struct cgn_buf x = {0};
+	char text[256];
+	base64url_put(&x, (struct cgn_str){(const char *)y, 32});
+	(void)snprintf(text, sizeof text, "{\"kty\":\"OKP\",\"crv\":\"Ed25519\",\"x\":\"%s\"}",
+		cgn_buf_z(&x));
+	cgn_buf_fini(&x);
+	return keys_of(text, NULL) != NULL;
+}
+
+/* The eight points whose order divides 8, in each coding (the y coordinates of RFC 7748's twist check, as libsodium lists
+ * them): with the sign of x or without. */
+static void test_points_of_small_order(void **state)
+{
+	(void)state;
+	static const uint8_t order_8[32] = {0x26, 0xe8, 0x95, 0x8f, 0xc2, 0xb2, 0x27, 0xb0, 0x45, 0xc3, 0xf4,
+		0x89, 0xf2, 0xef, 0x98, 0xf0, 0xd5, 0xdf, 0xac, 0x05, 0xd3, 0xc6, 0x33, 0x39, 0xb1, 0x38,
+		0x02, 0x88, 0x6d, 0x53, 0xfc, 0x05};
+	static const struct {
+		uint8_t first, middle, end;
+	} ys[] = {{0, 0, 0}, {1, 0, 0}, {0xec, 0xff, 0x7f}, {0xed, 0xff, 0x7f}, {0xee, 0xff, 0x7f}};
+	uint8_t y[32];
+	for (int sign = 0; sign < 2; sign++) {
+		for (size_t i = 0; i < CGN_COUNT(ys); i++) {
+			memset(y, ys[i].middle, sizeof y);
+			y[0] = ys[i].first;
+			y[31] = (uint8_t)(ys[i].end | sign << 7);
+			assert_false(point_is_taken(y));
+		}
+		unsigned borrow = 0; /* p - y is the other coordinate of order 8. */
+		memcpy(y, order_8, sizeof y);
+		y[31] = (uint8_t)(y[31] | sign << 7);
+		assert_false(point_is_taken(y));
+		for (size_t i = 0; i < sizeof y; i++) {
+			unsigned p = i == 0 ? 0xed : i == 31 ? 0x7f : 0xff, less = order_8[i] + borrow;
+			borrow = p < less;
+			y[i] = (uint8_t)(p - less);
+		}
+		y[31] = (uint8_t)(y[31] | sign << 7);
+		assert_false(point_is_taken(y));
+	}
+	memset(y, 0, sizeof y);
+	y[0] = 3;
+	assert_true(point_is_taken(y));
+	memset(y, 0xff, sizeof y);
+	y[0] = 0xeb;
+	y[31] = 0x7f;
+	assert_true(point_is_taken(y));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -314,6 +412,9 @@ int main(void)
 		cmocka_unit_test(test_without_a_kid_there_must_be_one_key),
 		cmocka_unit_test(test_keys_that_cannot_be_used_are_left_out),
 		cmocka_unit_test(test_texts_that_are_no_key_sets),
+		cmocka_unit_test(test_key_sets_that_two_readers_could_read_in_two_ways),
+		cmocka_unit_test(test_rsa_keys_that_fit_any_signature),
+		cmocka_unit_test(test_points_of_small_order),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -46,10 +46,15 @@ struct cgn_str json_key_plain(struct cgn_str raw, char room[JSON_KEY_MAX]);
 bool json_key_is(struct cgn_str raw, const char *key);
 /* Find the last member named |key|, as engines do; false when there is none or |object| is not an object. */
 bool json_get(struct json_val object, const char *key, struct json_val *out);
-#define JSON_PICK_MAX 64
+/* Return true if no object in |v|, however deep, has a member twice, or more than |most| members: the time grows with
+ * the square of the members of an object. A key with escapes that is longer than JSON_KEY_MAX bytes counts as twice. */
+bool json_is_unique(struct json_val v, size_t most);
+#define JSON_UNIQUE_MAX 256 /* Largest |most|. */
+#define JSON_PICK_MAX   64
 /* Find at most JSON_PICK_MAX keys of at most JSON_KEY_MAX bytes in one walk: out[i] is the last member named keys[i]; its raw.p is NULL when there is
- * none or |object| is not an object. */
-void json_pick(struct json_val object, const char *const *keys, size_t n, struct json_val *out);
+ * none or |object| is not an object. False: a member named by a key stands there twice. Readers of JSON differ in which one counts, so documents that
+ * decide what somebody may do are refused then. */
+bool json_pick(struct json_val object, const char *const *keys, size_t n, struct json_val *out);
 
 /* Return the unescaped string, in |a|; a string without escapes is borrowed from the document. The result's p
  * is NULL on exhaustion. */

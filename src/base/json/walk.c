@@ -101,10 +101,48 @@ bool json_key_is(struct cgn_str raw, const char *key)
 	return plain.p != NULL && cgn_str_is(plain, key);
 }
 
-void json_pick(struct json_val object, const char *const *keys, size_t n, struct json_val *out)
+/* Return true if |object| itself has no member twice and at most |most| members. Not inlined: json_is_unique recurses, and
+ * its frames must not have the array. */
+__attribute__((noinline)) static bool members_are_unique(struct json_val object, size_t most)
+{
+	struct cgn_str seen[JSON_UNIQUE_MAX], key;
+	char rooms[2][JSON_KEY_MAX];
+	struct json_iter it = json_iter_of(object);
+	struct json_val v;
+	size_t n = 0;
+	while (json_next_member(&it, &key, &v)) {
+		struct cgn_str plain = json_key_plain(key, rooms[0]);
+		if (n == most || plain.p == NULL)
+			return false;
+		for (size_t i = 0; i < n; i++)
+			if (cgn_str_eq(json_key_plain(seen[i], rooms[1]), plain))
+				return false;
+		seen[n++] = key;
+	}
+	return true;
+}
+
+bool json_is_unique(struct json_val v, size_t most)
+{
+	struct cgn_str key;
+	struct json_val inner;
+	CGN_MUST(most <= JSON_UNIQUE_MAX);
+	if (v.type != JSON_OBJECT && v.type != JSON_ARRAY)
+		return true;
+	if (v.type == JSON_OBJECT && !members_are_unique(v, most))
+		return false;
+	struct json_iter it = json_iter_of(v);
+	while (v.type == JSON_OBJECT ? json_next_member(&it, &key, &inner) : json_next_elem(&it, &inner))
+		if (!json_is_unique(inner, most))
+			return false;
+	return true;
+}
+
+bool json_pick(struct json_val object, const char *const *keys, size_t n, struct json_val *out)
 {
 	char room[JSON_KEY_MAX];
 	size_t lengths[JSON_PICK_MAX];
+	bool once = true;
 	CGN_MUST(n <= JSON_PICK_MAX);
 	for (size_t i = 0; i < n; i++) {
 		out[i] = (struct json_val){JSON_NULL, {NULL, 0}};
@@ -112,22 +150,25 @@ void json_pick(struct json_val object, const char *const *keys, size_t n, struct
 		CGN_MUST(lengths[i] <= JSON_KEY_MAX);
 	}
 	if (object.type != JSON_OBJECT)
-		return;
+		return true;
 	struct json_iter it = json_iter_of(object);
 	struct cgn_str raw;
 	struct json_val v;
 	while (json_next_member(&it, &raw, &v)) {
 		struct cgn_str name = json_key_plain(raw, room);
 		for (size_t i = 0; i < n; i++)
-			if (name.n == lengths[i] && name.p != NULL && memcmp(name.p, keys[i], name.n) == 0)
+			if (name.n == lengths[i] && name.p != NULL && memcmp(name.p, keys[i], name.n) == 0) {
+				once = once && out[i].raw.p == NULL;
 				out[i] = v;
+			}
 	}
+	return once;
 }
 
 bool json_get(struct json_val object, const char *key, struct json_val *out)
 {
 	struct json_val v;
-	json_pick(object, &key, 1, &v);
+	(void)json_pick(object, &key, 1, &v);
 	if (v.raw.p == NULL)
 		return false;
 	*out = v;

@@ -221,8 +221,12 @@ static CGN_RC fields_read(struct reader *r, struct json_val v, ProtobufCMessage 
 		keys[2 * i] = names[i];
 		keys[2 * i + 1] = m->descriptor->fields[i].name;
 	}
-	json_pick(v, keys, (size_t)2 * n, found);
+	if (!json_pick(v, keys, (size_t)2 * n, found))
+		return CGN_FAIL(r->err, INVALID, "a member stands there twice");
 	for (unsigned i = 0; i < n; i++) {
+		if (found[2 * i].raw.p != NULL && found[2 * i + 1].raw.p != NULL &&
+			found[2 * i].raw.p != found[2 * i + 1].raw.p)
+			return CGN_FAIL(r->err, INVALID, "\"%s\" stands there twice", names[i]);
 		struct json_val one = found[2 * i].raw.p != NULL ? found[2 * i] : found[2 * i + 1];
 		if (one.type != JSON_NULL)
 			CGN_TRY(field_read(r, &m->descriptor->fields[i], one, m));

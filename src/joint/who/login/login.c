@@ -177,7 +177,7 @@ static void holder_name(const struct login *l, struct login_caller *out)
 static CGN_RC token_find(const struct login *l, struct cgn_str token, struct login_caller *out,
 	struct cgn_err *err)
 {
-	cgn_rc rc = oidc_judge(l->oidc, token, (struct cgn_str){0}, &out->holder, err);
+	cgn_rc rc = oidc_judge(l->oidc, token, (struct cgn_str){0}, NULL, &out->holder, err);
 	if (cgn_ok(rc))
 		holder_name(l, out);
 	return rc.code == CGN_NOT_FOUND ? CGN_RC_OF(CGN_UNAVAILABLE) : rc;

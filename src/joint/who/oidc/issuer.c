@@ -124,6 +124,8 @@ static CGN_RC discovery_read(struct issuer *s, struct cgn_str text, struct cgn_e
 	struct cgn_buf b = cgn_buf_over(name, sizeof name);
 	if (!cgn_ok(json_parse(text, &doc, NULL, NULL)) || doc.type != JSON_OBJECT)
 		return CGN_FAIL(err, INVALID, "it is not a JSON object");
+	if (!json_is_unique(doc, JSON_UNIQUE_MAX))
+		return CGN_FAIL(err, INVALID, "it has a member twice");
 	if (json_get(doc, "issuer", &issuer) && issuer.type == JSON_STRING)
 		json_str_to(issuer, &b);
 	if (b.bad || !cgn_str_is(cgn_buf_view(&b), s->cfg.url))
@@ -191,6 +193,8 @@ static void on_step(struct cgn_timer *t)
 	struct issuer *s = CGN_CONTAINER(t, struct issuer, timer);
 	struct cgn_err err = {0};
 	CGN_LIVE(s, ISSUER_TAG);
+	if (!s->asks_keys)
+		s->cfg.began(s->cfg.user);
 	cgn_rc rc = s->asks_keys ? place_open(s, &s->keys, s->keys_url, "", &err) : CGN_OK;
 	if (cgn_ok(rc))
 		rc = step_start(s, &err);
@@ -198,11 +202,11 @@ static void on_step(struct cgn_timer *t)
 		round_fail(s, s->cfg.url, err.msg);
 }
 
-void issuer_ask(struct issuer *s)
+void issuer_ask(struct issuer *s, cgn_nsec in)
 {
 	CGN_LIVE(s, ISSUER_TAG);
 	if (s->ask == NULL && !s->asks_keys)
-		cgn_timer_set(&s->timer, 0);
+		cgn_timer_set(&s->timer, in);
 }
 
 bool issuer_endpoints(const struct issuer *s, struct oidc_endpoints *out)

@@ -43,9 +43,11 @@ struct oidc {
 	cgn_nsec max_age;     /* auth.oidc_keys_max_age */
 	uint64_t generation;  /* Grows with each change of rules and keys. */
 	char why[400];        /* Why the last round failed; empty: it did not. */
-	bool asking;          /* A token waits for the round that runs or will. */
+	uint64_t rounds;      /* Rounds that have ended. */
+	bool running;         /* A round is under way. */
+	bool due;             /* A token waits for a round that has not begun. */
 	bool posted, closing; /* |post| is on its way; the owner has closed. */
-	cgn_nsec asked_at;    /* Begin of the last round that a token caused; 0: none. */
+	cgn_nsec began_at;    /* Begin of the last round; 0: none. */
 	struct seen *seen;    /* OIDC_CACHE */
 };
 
@@ -90,6 +92,29 @@ static void keys_adopt(struct oidc *o, const struct jwt_keys *keys)
 	keys_unref(&old);
 }
 
+static void on_began(void *user)
+{
+	struct oidc *o = user;
+	CGN_LIVE(o, OIDC_TAG);
+	(void)pthread_mutex_lock(&o->lock);
+	o->running = true;
+	o->due = false;
+	o->began_at = cgn_clock_now();
+	(void)pthread_mutex_unlock(&o->lock);
+}
+
+/* Ask the provider as soon as OIDC_ASK_EVERY allows, if a token waits for that. */
+static void due_ask(struct oidc *o)
+{
+	(void)pthread_mutex_lock(&o->lock);
+	cgn_nsec age = cgn_since(cgn_clock_now(), o->began_at);
+	cgn_nsec in = o->began_at == 0 || age >= OIDC_ASK_EVERY ? 0 : OIDC_ASK_EVERY - age;
+	bool due = o->due && !o->running;
+	(void)pthread_mutex_unlock(&o->lock);
+	if (due)
+		issuer_ask(o->issuer, in);
+}
+
 static void on_round(void *user, const struct jwt_keys *keys, const char *why)
 {
 	struct oidc *o = user;
@@ -97,7 +122,8 @@ static void on_round(void *user, const struct jwt_keys *keys, const char *why)
 	if (keys != NULL)
 		keys_adopt(o, keys);
 	(void)pthread_mutex_lock(&o->lock);
-	o->asking = false;
+	o->running = false;
+	o->rounds++;
 	if (keys != NULL)
 		o->keys_at = cgn_clock_now();
 	(void)cgn_str_copyz(o->why, sizeof o->why, cgn_str_of(why != NULL ? why : ""));
@@ -107,6 +133,7 @@ static void on_round(void *user, const struct jwt_keys *keys, const char *why)
 		cgn_log_limited(WARN, "oidc.unreachable", F_STR("issuer", o->url), F_STR("why", why),
 			F_STR("then",
 				"the known keys are used for auth.oidc_keys_max_age; it is asked again"));
+	due_ask(o);
 }
 
 /* ---- asking again ---- */
@@ -134,23 +161,43 @@ static void on_post(struct cgn_loop *l, struct cgn_post *p)
 	if (closing)
 		oidc_release(&o->grave);
 	else
-		issuer_ask(o->issuer);
+		due_ask(o);
 }
 
-/* A token names a key that is not known: shall its holder wait, because the provider is asked? Call with the lock. */
-static bool round_await(struct oidc *o)
+/* A token names a key that is not known: shall its holder wait for a round? Call with the lock. */
+static bool round_await(struct oidc *o, struct oidc_wait *w)
 {
-	cgn_nsec now = cgn_clock_now();
-	if (o->asking)
-		return true;
-	if (o->asked_at != 0 && cgn_since(now, o->asked_at) < OIDC_ASK_EVERY)
-		return false;
-	o->asked_at = now;
-	o->asking = true;
-	if (!o->posted)
+	if (w == NULL) {
+		bool recent = o->began_at != 0 && cgn_since(cgn_clock_now(), o->began_at) < OIDC_ASK_EVERY;
+		if (recent && !o->running && !o->due)
+			return false;
+	} else {
+		if (w->until ==
+			0) /* A round that is under way may have been answered before the key was made. */
+			w->until = o->rounds + (o->running ? 2 : 1);
+		w->seen = o->rounds;
+		if (o->rounds >= w->until)
+			return false;
+		if (o->running && w->until == o->rounds + 1)
+			return true;
+	}
+	o->due = true;
+	if (!o->running && !o->posted) {
 		cgn_loop_post(o->loop, &o->post, on_post);
-	o->posted = true;
+		o->posted = true;
+	}
 	return true;
+}
+
+bool oidc_wait_goes_on(struct oidc *o, const struct oidc_wait *w)
+{
+	CGN_LIVE(o, OIDC_TAG);
+	if (w->until == 0)
+		return false;
+	(void)pthread_mutex_lock(&o->lock);
+	bool same = o->rounds == w->seen;
+	(void)pthread_mutex_unlock(&o->lock);
+	return same;
 }
 
 /* ---- judging ---- */
@@ -211,18 +258,18 @@ static void seen_keep(struct oidc *o, const struct digest *token, uint64_t gener
 	(void)pthread_mutex_unlock(&o->lock);
 }
 
-static CGN_RC key_missing(struct oidc *o, const struct jwt *t, struct cgn_err *err)
+static CGN_RC key_missing(struct oidc *o, const struct jwt *t, struct oidc_wait *wait, struct cgn_err *err)
 {
 	char why[sizeof o->why];
 	(void)pthread_mutex_lock(&o->lock);
-	bool wait = round_await(o);
+	bool waits = round_await(o, wait);
 	memcpy(why, o->why, sizeof why);
 	(void)pthread_mutex_unlock(&o->lock);
-	if (!wait && why[0] != '\0') /* The provider may have a new key. */
+	if (!waits && why[0] != '\0') /* The provider may have a new key. */
 		return CGN_FAIL(err, UNAVAILABLE,
 			"the token is signed with a key that is not known, and the identity provider cannot be asked: %.200s",
 			why);
-	if (wait)
+	if (waits)
 		return CGN_FAIL(err, NOT_FOUND,
 			"the token is signed with a key that is not known yet: the identity provider is asked");
 	return CGN_FAIL(err, UNAUTHENTICATED,
@@ -231,13 +278,13 @@ static CGN_RC key_missing(struct oidc *o, const struct jwt *t, struct cgn_err *e
 }
 
 static CGN_RC signature_judge(struct oidc *o, const struct jwt *t, const struct keys *keys,
-	struct cgn_err *err)
+	struct oidc_wait *wait, struct cgn_err *err)
 {
 	static const enum pki_scheme schemes[JWT_ALGS] =
 		{[JWT_RS256] = PKI_RS256, [JWT_ES256] = PKI_ES256, [JWT_EDDSA] = PKI_EDDSA};
 	const struct jwt_key *k = jwt_key_find(&keys->keys, t);
 	if (k == NULL)
-		return key_missing(o, t, err);
+		return key_missing(o, t, wait, err);
 	const struct pki_numbers numbers = {{(const char *)k->modulus, k->n_modulus},
 		{(const char *)k->exponent, k->n_exponent}, {(const char *)k->x, JWT_POINT_BYTES},
 		{(const char *)k->y, JWT_POINT_BYTES}};
@@ -246,11 +293,11 @@ static CGN_RC signature_judge(struct oidc *o, const struct jwt *t, const struct 
 }
 
 static CGN_RC token_judge(struct oidc *o, struct cgn_str token, struct cgn_str audience, uint64_t wall,
-	const struct now *n, struct claims_holder *out, struct cgn_err *err)
+	const struct now *n, struct oidc_wait *wait, struct claims_holder *out, struct cgn_err *err)
 {
 	CGN_ON_EXIT(jwt_fini) struct jwt t = {0};
 	CGN_TRY(jwt_read(token, &t, err));
-	CGN_TRY(signature_judge(o, &t, n->keys, err));
+	CGN_TRY(signature_judge(o, &t, n->keys, wait, err));
 	return claims_judge(n->rules, &t, audience, wall, out, err);
 }
 
@@ -261,8 +308,8 @@ static struct digest token_name(const struct oidc *o, struct cgn_str token, stru
 	return audience.p != NULL ? digest_keyed(&name, audience) : name;
 }
 
-CGN_RC oidc_judge(struct oidc *o, struct cgn_str token, struct cgn_str audience, struct claims_holder *out,
-	struct cgn_err *err)
+CGN_RC oidc_judge(struct oidc *o, struct cgn_str token, struct cgn_str audience, struct oidc_wait *wait,
+	struct claims_holder *out, struct cgn_err *err)
 {
 	CGN_ON_EXIT(now_fini) struct now n = {0};
 	uint64_t wall = cgn_clock_wall_ms() / 1000;
@@ -274,7 +321,7 @@ CGN_RC oidc_judge(struct oidc *o, struct cgn_str token, struct cgn_str audience,
 	CGN_TRY(seen_or_now(o, &name, wall, &found, out, &n, err));
 	if (found)
 		return CGN_OK;
-	CGN_TRY(token_judge(o, token, audience, wall, &n, out, err));
+	CGN_TRY(token_judge(o, token, audience, wall, &n, wait, out, err));
 	seen_keep(o, &name, n.generation, out);
 	return CGN_OK;
 }
@@ -292,13 +339,17 @@ static CGN_RC issuer_follow(struct oidc *o, const struct config *cfg, bool *chan
 {
 	const struct issuer_cfg at = {.url = cfg->auth.oidc_issuer,
 		.ca_file = cfg->auth.oidc_ca_file,
+		.began = on_began,
 		.done = on_round,
 		.user = o};
 	struct issuer *fresh = NULL;
 	*changed = o->url == NULL || strcmp(o->url, at.url) != 0;
 	CGN_TRY(cgn_err_of(issuer_open(o->loop, &at, &fresh, err), "auth.oidc_issuer", err));
 	issuer_close(&o->issuer);
-	o->issuer = fresh;
+	o->issuer = fresh; /* It begins with a round; that of the old one does not end. */
+	(void)pthread_mutex_lock(&o->lock);
+	o->running = false;
+	(void)pthread_mutex_unlock(&o->lock);
 	free(o->url);
 	o->url = cgn_str_dupz(cgn_str_of(at.url));
 	return CGN_OK;
@@ -324,7 +375,6 @@ CGN_RC oidc_reload(struct oidc *o, const struct config *cfg, struct cgn_err *err
 	if (changed) {
 		old = o->keys;
 		o->keys = NULL;
-		o->asking = true; /* The new provider's first round. */
 	}
 	(void)pthread_mutex_unlock(&o->lock);
 	if (changed)

@@ -341,7 +341,7 @@ static CGN_RC answer_take(struct signin_exchange *x, struct cgn_str body, struct
 	if (text.bad)
 		return CGN_FAIL(err, BAD_GATEWAY, "the identity provider's token has more than %d bytes",
 			JWT_MAX_BYTES);
-	CGN_TRY(oidc_judge(s->oidc, cgn_buf_view(&text), cgn_str_of(s->client_id), holder, err));
+	CGN_TRY(oidc_judge(s->oidc, cgn_buf_view(&text), cgn_str_of(s->client_id), NULL, holder, err));
 	CGN_TRY(token_belongs(x, cgn_buf_view(&text), err));
 	session_begin(s, holder, cookie);
 	return CGN_OK;

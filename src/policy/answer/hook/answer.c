@@ -64,8 +64,7 @@ void hook_answer_read(int status, struct cgn_str body, struct hook_verdict *out)
 	*out = (struct hook_verdict){.decision = HOOK_FAILED};
 	bool parsed = body.n > 0 && body.n <= HOOK_ANSWER_MAX && cgn_ok(json_parse(body, &all, NULL, NULL)) &&
 		all.type == JSON_OBJECT;
-	if (parsed)
-		json_pick(all, keys, 3, v);
+	bool once = !parsed || json_pick(all, keys, 3, v);
 	if (status >= 400 && status < 500)
 		refusal_read(status, v[1], v[2], out);
 	else if (status != 200 && status != 204)
@@ -76,6 +75,8 @@ void hook_answer_read(int status, struct cgn_str body, struct hook_verdict *out)
 		out->decision = HOOK_ALLOWED;
 	else if (!parsed)
 		out->why = "its answer is not a JSON object";
+	else if (!once)
+		out->why = "its answer has \"allow\", \"message\" or \"code\" twice";
 	else if (v[0].raw.p == NULL || v[0].type != JSON_BOOL)
 		out->why = "its answer has no \"allow\" that is true or false";
 	else if (json_bool(v[0], false))

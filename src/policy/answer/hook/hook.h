@@ -58,7 +58,8 @@ struct hook_verdict {
 	const char *why; /* Failed: the sentence for the log. */
 };
 /* Read an answer of the HTTP status |status|:
- *   200, 204  allowed if the body is empty; otherwise a JSON object whose "allow" is true or false decides
+ *   200, 204  allowed if the body is empty; otherwise a JSON object whose "allow" is true or false decides, and whose members
+ *             "allow", "message" and "code" stand there once
  *   4xx       refused
  *   others    failed
  * A refusal has "message" and "code" of a JSON body, where they are strings. */

@@ -71,6 +71,41 @@ static bool operations_allow(struct json_val key)
 	return false;
 }
 
+/* Is it a modulus of at least 8 * JWT_MODULUS_MIN bits and an exponent that encrypts? With an exponent of 1 every text is
+ * its own signature, and no key that works has an even exponent or modulus. */
+static bool rsa_is_ok(const struct jwt_key *k)
+{
+	bool is_large = k->n_modulus > JWT_MODULUS_MIN ||
+		(k->n_modulus == JWT_MODULUS_MIN && (k->modulus[0] & 0x80) != 0);
+	return is_large && (k->modulus[k->n_modulus - 1] & 1) != 0 && k->n_exponent > 0 &&
+		(k->exponent[k->n_exponent - 1] & 1) != 0 && (k->n_exponent > 1 || k->exponent[0] >= 3);
+}
+
+/* Is it the y coordinate of a point of small order, in any of its codings? Signatures of such a key fit many texts. */
+static bool point_is_small(const uint8_t y[JWT_POINT_BYTES])
+{
+	static const uint8_t last[] = {0xec, 0xed,
+		0xee}; /* p - 1, and p and p + 1, which stand for 0 and 1. */
+	static const uint8_t order_8[2][JWT_POINT_BYTES] = {{0x26, 0xe8, 0x95, 0x8f, 0xc2, 0xb2, 0x27, 0xb0,
+								    0x45, 0xc3, 0xf4, 0x89, 0xf2, 0xef, 0x98,
+								    0xf0, 0xd5, 0xdf, 0xac, 0x05, 0xd3, 0xc6,
+								    0x33, 0x39, 0xb1, 0x38, 0x02, 0x88, 0x6d,
+								    0x53, 0xfc, 0x05},
+		{0xc7, 0x17, 0x6a, 0x70, 0x3d, 0x4d, 0xd8, 0x4f, 0xba, 0x3c, 0x0b, 0x76, 0x0d, 0x10, 0x67,
+			0x0f, 0x2a, 0x20, 0x53, 0xfa, 0x2c, 0x39, 0xcc, 0xc6, 0x4e, 0xc7, 0xfd, 0x77, 0x92,
+			0xac, 0x03, 0x7a}};
+	uint8_t plain[JWT_POINT_BYTES], all_0 = 0, all_1 = 0xff;
+	memcpy(plain, y, sizeof plain);
+	plain[JWT_POINT_BYTES - 1] &= 0x7f; /* The sign of x. */
+	for (size_t i = 1; i < JWT_POINT_BYTES; i++) {
+		all_0 |= plain[i];
+		all_1 &= i + 1 < JWT_POINT_BYTES ? plain[i] : plain[i] | 0x80;
+	}
+	return (all_0 == 0 && plain[0] <= 1) ||
+		(all_1 == 0xff && memchr(last, plain[0], sizeof last) != NULL) ||
+		memcmp(plain, order_8[0], sizeof plain) == 0 || memcmp(plain, order_8[1], sizeof plain) == 0;
+}
+
 static bool key_read(struct json_val v, struct jwt_key *out)
 {
 	struct json_val kid;
@@ -91,7 +126,7 @@ static bool key_read(struct json_val v, struct jwt_key *out)
 		out->alg = JWT_RS256;
 		out->n_modulus = number_read(v, "n", out->modulus, JWT_MODULUS_MAX);
 		out->n_exponent = number_read(v, "e", out->exponent, sizeof out->exponent);
-		if (out->n_modulus < JWT_MODULUS_MIN || out->n_exponent == 0)
+		if (!rsa_is_ok(out))
 			return false;
 	} else if (member_is(v, "kty", "EC") && member_is(v, "crv", "P-256")) {
 		out->alg = JWT_ES256;
@@ -99,7 +134,7 @@ static bool key_read(struct json_val v, struct jwt_key *out)
 			return false;
 	} else if (member_is(v, "kty", "OKP") && member_is(v, "crv", "Ed25519")) {
 		out->alg = JWT_EDDSA;
-		if (!coordinate_read(v, "x", out->x))
+		if (!coordinate_read(v, "x", out->x) || point_is_small(out->x))
 			return false;
 	} else {
 		return false;
@@ -115,6 +150,8 @@ CGN_RC jwt_keys_read(struct cgn_str text, struct jwt_keys *out, struct cgn_err *
 	if (!cgn_ok(json_parse(text, &doc, NULL, NULL)) || !json_get(doc, "keys", &list) ||
 		list.type != JSON_ARRAY)
 		return CGN_FAIL(err, INVALID, "it is not a key set: a JSON object with the array \"keys\"");
+	if (!json_is_unique(doc, JSON_UNIQUE_MAX))
+		return CGN_FAIL(err, INVALID, "the key set has a member twice");
 	for (struct json_iter it = json_iter_of(list); json_next_elem(&it, &elem);) {
 		if (++seen > JWT_MAX_KEYS)
 			return CGN_FAIL(err, INVALID, "the key set has more than %d keys", JWT_MAX_KEYS);
@@ -125,7 +162,7 @@ CGN_RC jwt_keys_read(struct cgn_str text, struct jwt_keys *out, struct cgn_err *
 	}
 	if (out->n == 0)
 		return CGN_FAIL(err, INVALID,
-			"the key set has no key for RS256 (2048 bits or more), ES256 or EdDSA; %zu of other kinds",
+			"the key set has no key for RS256 (2048 bits or more, with an odd exponent from 3), ES256 or EdDSA; %zu of other kinds",
 			out->left_out);
 	return CGN_OK;
 }

@@ -235,9 +235,13 @@ static enum gw_step permit_line(struct gw_req *r, struct cgn_str field)
 
 static enum gw_step permit_token(struct gw_req *r, struct cgn_str token)
 {
+	struct oidc *oidc = r->w->rules->auth.oidc;
 	struct claims_holder h;
 	struct cgn_err err;
-	cgn_rc rc = oidc_judge(r->w->rules->auth.oidc, token, (struct cgn_str){0}, &h, &err);
+	if (oidc_wait_goes_on(oidc, &r->identity.key_wait) &&
+		cgn_since(cgn_loop_now(r->w->loop), r->client.started) < KEYS_WAIT)
+		return gw_park(r, WAIT_PROVIDER, KEYS_LOOK);
+	cgn_rc rc = oidc_judge(oidc, token, (struct cgn_str){0}, &r->identity.key_wait, &h, &err);
 	if (rc.code == CGN_FINE)
 		return permit_holder(r, &h);
 	if (rc.code == CGN_FORBIDDEN)

@@ -4,6 +4,7 @@
 #pragma once
 #include "base/coding/coding.h"
 #include "io/wire/http/server.h"
+#include "joint/who/oidc/oidc.h"
 #include "policy/answer/tracing/tracing.h"
 #include "policy/node/proto/proto.h"
 #include "policy/route/session/session.h"
@@ -71,7 +72,8 @@ struct gw_identity {
 		*key_id; /* id of the key, or account of the token's holder: for rates, budgets and usage */
 	struct cgn_str tenant; /* "-": no keys are asked for */
 	unsigned scopes;
-	bool two_keys;  /* The fields show different keys. */
+	struct oidc_wait key_wait; /* of a token whose key the provider is asked for */
+	bool two_keys;             /* The fields show different keys. */
 	bool own;       /* This router asks itself, to calibrate a cascade: nothing is billed or limited. */
 	uint64_t roles; /* As principal.roles, for model.use. */
 	const char *models;           /* Patterns of the key's models; empty: all; NULL: no key. */

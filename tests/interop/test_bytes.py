@@ -37,6 +37,7 @@ ROWS = {
 def bare(body):
     """Return the answer without times and ids: an engine makes new ones for each answer."""
     body = re.sub(rb'"(created|created_at)":\d+', rb'"\1":0', body)
+    body = re.sub(rb"interop|req-[0-9a-f]{24}", b"ID", body)  # where keys are asked for, engines get an id of the router's own
     return re.sub(rb"\b(call|msg)_[0-9a-f]{24}\b", rb"\1_", body)
 
 

@@ -207,6 +207,46 @@ static void the_clients_salt_leaves_the_body(void **state)
 	}
 }
 
+static void names_of_a_request_are_dropped(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *body, *left;
+	} rows[] = {
+		{"{\"request_id\":\"a\",\"rid\":[\"b\"],\"model\":\"m\"}",
+			"{                             \"model\":\"m\"}"},
+		{"{\"model\":\"m\",\"rid\":null,\"request_id\":{}}",
+			"{\"model\":\"m\"                           }"},
+		{"{\"r\\u0069d\":\"a\"}", "{              }"},
+		{"{\"messages\":[{\"rid\":1}],\"id\":2}", "{\"messages\":[{\"rid\":1}],\"id\":2}"},
+	};
+	for (size_t i = 0; i < CGN_COUNT(rows); i++) {
+		char text[128];
+		(void)cgn_str_copyz(text, sizeof text, cgn_str_of(rows[i].body));
+		struct body_facts f = facts_of(text);
+		body_drop_names(text, &f);
+		assert_string_equal(text, rows[i].left);
+		body_drop_names(text, &f);
+		assert_string_equal(text, rows[i].left);
+	}
+}
+
+static void names_of_what_an_engine_keeps_are_found(void **state)
+{
+	(void)state;
+	static const char *const none[] = {"{}", "{\"session_params\":null}",
+		"{\"uuid\":1,\"messages\":[{\"uuid\":1}]}",
+		"{\"messages\":[{\"content\":\"uuid\"},{\"content\":[{\"text\":\"uuid\"},{\"uuid\":null}]},7,{\"content\":[7]}]}",
+		"{\"messages\":{\"content\":[{\"uuid\":1}]}}"};
+	static const char *const parts[] = {"{\"messages\":[{\"content\":[{\"uuid\":\"x\"}]}]}",
+		"{\"input\":[{},{\"content\":[{\"a\":1},{\"\\u0075uid\":\"x\"}]}]}"};
+	for (size_t i = 0; i < CGN_COUNT(none); i++)
+		assert_null(facts_of(none[i]).shared);
+	for (size_t i = 0; i < CGN_COUNT(parts); i++)
+		assert_string_equal(facts_of(parts[i]).shared, "uuid");
+	assert_string_equal(facts_of("{\"session_params\":{}}").shared, "session_params");
+}
+
 static void options_of_a_stream_are_found_and_dropped(void **state)
 {
 	(void)state;
@@ -298,6 +338,8 @@ int main(void)
 		cmocka_unit_test(the_clients_salt_leaves_the_body),
 		cmocka_unit_test(what_engines_could_read_otherwise_is_refused),
 		cmocka_unit_test(members_are_bounded),
+		cmocka_unit_test(names_of_a_request_are_dropped),
+		cmocka_unit_test(names_of_what_an_engine_keeps_are_found),
 		cmocka_unit_test(options_of_a_stream_are_found_and_dropped),
 		cmocka_unit_test(options_that_engines_could_read_otherwise_are_refused),
 		cmocka_unit_test(a_model_is_put_where_none_is),

@@ -149,7 +149,7 @@ static void test_the_document(void **state)
 		.from = CGN_STR("10.0.0.1:5")};
 	(void)state;
 	assert_question(&q,
-		"{\"hook\":\"before\",\"request\":{\"id\":\"r\\\"1\",\"method\":\"POST\",\"path\":\"/v1/chat/completions\",\"model\":\"m\",\"stream\":true},"
+		"{\"hook\":\"before\",\"request\":{\"id\":\"r\\\"1\",\"client_id\":null,\"method\":\"POST\",\"path\":\"/v1/chat/completions\",\"model\":\"m\",\"stream\":true},"
 		"\"principal\":{\"kind\":\"key\",\"name\":\"k1\",\"tenant\":\"acme\",\"roles\":[\"user\",\"team-a\"]},\"from\":\"10.0.0.1:5\"}");
 	q = (struct hook_question){.hook = "after",
 		.kind = "address",

@@ -23,8 +23,10 @@ enum hook_body {
 
 /* All strings are borrowed. An empty string is written as null. */
 struct hook_question {
-	const char *hook; /* "before", "after" */
-	struct cgn_str id, method, path, model;
+	const char *hook;         /* "before", "after" */
+	struct cgn_str id;        /* The router's, by which both questions about a request belong together. */
+	struct cgn_str client_id; /* As the client says. */
+	struct cgn_str method, path, model;
 	bool stream;      /* The client asks for a stream. */
 	const char *kind; /* Kind of the principal. */
 	struct cgn_str name, tenant;

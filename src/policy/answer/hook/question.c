@@ -102,6 +102,7 @@ void hook_question_open(struct cgn_buf *out, const struct hook_question *q)
 	json_key_z(&j, "hook", q->hook);
 	json_key_open(&j, "request", '{');
 	json_key_str(&j, "id", q->id);
+	text_put(&j, "client_id", q->client_id);
 	json_key_str(&j, "method", q->method);
 	json_key_str(&j, "path", q->path);
 	text_put(&j, "model", q->model);

@@ -132,6 +132,8 @@ static CGN_RC members_read(struct json_val body, struct json_val v[BODY_KEYS], s
 			out->salt_key = raw;
 		if (cgn_str_is(plain, "stream_options"))
 			out->options_key = raw;
+		if (cgn_str_is(plain, "request_id") || cgn_str_is(plain, "rid"))
+			out->names[cgn_str_is(plain, "rid")] = (struct body_member){raw, value};
 	}
 	return CGN_OK;
 }
@@ -187,6 +189,38 @@ static CGN_RC limits_read(const struct json_val v[BODY_KEYS], uint32_t *out, str
 	return CGN_OK;
 }
 
+static bool is_given(struct json_val v)
+{
+	return v.raw.p != NULL && v.type != JSON_NULL;
+}
+
+/* Does a part of a message have a uuid, by which vLLM finds a picture that it was sent before? */
+static bool parts_are_named(struct json_val messages)
+{
+	struct json_val message, content, part, name;
+	if (messages.raw.p == NULL || messages.type != JSON_ARRAY)
+		return false;
+	for (struct json_iter it = json_iter_of(messages); json_next_elem(&it, &message);) {
+		if (!json_get(message, "content", &content) || content.type != JSON_ARRAY)
+			continue;
+		for (struct json_iter at = json_iter_of(content); json_next_elem(&at, &part);)
+			if (json_get(part, "uuid", &name) && is_given(name))
+				return true;
+	}
+	return false;
+}
+
+static const char *shared_name(struct cgn_str text, const struct json_val v[BODY_KEYS])
+{
+	if (is_given(value_of(v, "session_params")))
+		return "session_params";
+	/* Without the word or an escape of ASCII there is no such key, and no need for another walk. */
+	bool may = memmem(text.p, text.n, "uuid", 4) != NULL || memmem(text.p, text.n, "\\u00", 4) != NULL;
+	return may && (parts_are_named(value_of(v, "messages")) || parts_are_named(value_of(v, "input")))
+		? "uuid"
+		: NULL;
+}
+
 CGN_RC body_read(struct cgn_str text, struct body_facts *out, struct body_fault *fault)
 {
 	struct json_val v[BODY_KEYS] = {0};
@@ -218,6 +252,7 @@ CGN_RC body_read(struct cgn_str text, struct body_facts *out, struct body_fault 
 	out->several = is_above_one(value_of(v, "n")) || is_above_one(value_of(v, "best_of")) ||
 		has_several_prompts(value_of(v, "prompt")) || has_several_prompts(value_of(v, "input"));
 	CGN_TRY(limits_read(v, &out->answer_limit, fault));
+	out->shared = shared_name(text, v);
 	return body_hints_read(value_of(v, "nvext"), &out->hints, fault);
 }
 
@@ -321,6 +356,12 @@ static void member_blank(char *text, struct cgn_str *key, struct json_val *value
 void body_drop_salt(char *text, struct body_facts *facts)
 {
 	member_blank(text, &facts->salt_key, &facts->salt);
+}
+
+void body_drop_names(char *text, struct body_facts *facts)
+{
+	for (size_t i = 0; i < BODY_NAMES; i++)
+		member_blank(text, &facts->names[i].key, &facts->names[i].value);
 }
 
 void body_drop_options(char *text, struct body_facts *facts)

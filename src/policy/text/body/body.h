@@ -15,6 +15,13 @@ struct body_hints {
 	uint32_t answer;  /* Tokens that the answer is expected to have; 0: not said. */
 };
 
+#define BODY_NAMES 2
+/* A member, and its key as it is written, without quotes; value.raw.p NULL: there is none. Borrowed. */
+struct body_member {
+	struct cgn_str key;
+	struct json_val value;
+};
+
 struct body_facts {
 	struct json_val json;     /* The whole body, an object; borrowed. */
 	struct json_val model;    /* raw.p NULL: there is none. Borrowed. */
@@ -26,6 +33,11 @@ struct body_facts {
 	struct json_val options;
 	struct cgn_str options_key;
 	struct json_val user; /* metadata.user_id; raw.p NULL: there is none. Borrowed. */
+	/* request_id (vLLM) and rid (SGLang), under which an engine keeps a request or its answer. */
+	struct body_member names[BODY_NAMES];
+	/* The member by which the body names other things that an engine keeps for all callers: "session_params" (SGLang), or
+	 * "uuid" of a picture or a sound (vLLM); NULL: there is none. */
+	const char *shared;
 	bool stream;
 	bool stream_odd; /* "stream" is neither a boolean nor null: engines differ in what that means. */
 	bool asks_usage; /* stream_options.include_usage is true. */
@@ -56,6 +68,8 @@ void body_put_model(struct cgn_str text, const struct body_facts *facts, struct 
 /* Write spaces over the member "cache_salt" of |text|, which body_read has read into |facts|. The places of all other
  * members stay. */
 void body_drop_salt(char *text, struct body_facts *facts);
+/* The same for |names|. */
+void body_drop_names(char *text, struct body_facts *facts);
 /* The same for "stream_options". */
 void body_drop_options(char *text, struct body_facts *facts);
 /* Check the types of "stream", and of what "stream_options" of a stream says about usage. CGN_INVALID with |*fault|, as OpenAI

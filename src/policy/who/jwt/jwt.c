@@ -45,8 +45,8 @@ static CGN_RC members_check(struct json_val object, size_t most, const char *wha
 {
 	return json_is_unique(object, most)
 		? CGN_OK
-		: CGN_FAIL(err, UNAUTHENTICATED,
-			  "the token's %s has more than %zu members, or one twice", what, most);
+		: CGN_FAIL(err, UNAUTHENTICATED, "the token's %s has more than %zu members, or one twice",
+			  what, most);
 }
 
 static CGN_RC object_read(struct cgn_str text, const char *what, struct json_val *out, struct cgn_err *err)

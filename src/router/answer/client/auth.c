@@ -239,6 +239,8 @@ enum gw_step gw_auth(struct gw_req *r)
 			return STEP_PARK;
 	secret_wipe(&r->identity.authorization);
 	secret_wipe(&r->identity.api_key);
+	if (r->state == GW_AUTH)
+		(void)gw_head_bind(r);
 	if (r->state != GW_AUTH)
 		return STEP_AGAIN;
 	if (r->client.route->kind == GW_BATCH) {

@@ -9,6 +9,9 @@ extern const struct gw_state_row gw_states[GW_STATE_COUNT]; /* states.c */
 
 /* head.c: fill in r->client, r->identity and r->body from the head. False: out of memory. */
 bool gw_head_take(struct gw_req *r, const struct http_head *h);
+/* head.c: name the request and its Idempotency-Key at engines as the tenant's own. The tenant is known and nothing was
+ * asked yet; once. */
+enum gw_step gw_head_bind(struct gw_req *r);
 /* head.c: the path that |path|, without a query, is another name of; else |path|. */
 struct cgn_str gw_alias_resolve(struct cgn_str path);
 /* site.c: note the web page that a browser's request comes from, and let its answer have the fields of CORS. False: out of

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* head: reads a request's head. */
+#include "base/codec/codec.h"
+#include "base/crypto/crypto.h"
 #include "base/mix/mix.h"
 #include "policy/who/auth/auth.h"
 #include "router/answer/client/client_priv.h"
@@ -20,14 +22,42 @@ static bool id_is_ok(struct cgn_str s)
 
 static bool id_take(struct gw_req *r, struct cgn_str given)
 {
-	if (id_is_ok(given)) {
-		r->client.id = cgn_arena_str(&r->arena, given);
-		return r->client.id.p != NULL;
-	}
 	uint64_t a = mix_splitmix(&r->w->random), b = mix_splitmix(&r->w->random);
-	r->client.id = cgn_str_of(cgn_arena_fmt(&r->arena, "req-%016llx%08x", (unsigned long long)a,
+	r->client.own = cgn_str_of(cgn_arena_fmt(&r->arena, "req-%016llx%08x", (unsigned long long)a,
 		(unsigned)(b & 0xffffffffU)));
-	return r->client.id.p != NULL;
+	r->client.id = id_is_ok(given) ? cgn_arena_str(&r->arena, given) : r->client.own;
+	r->client.name = r->client.id;
+	return r->client.own.p != NULL && r->client.id.p != NULL;
+}
+
+/* Return the client's Idempotency-Key as the tenant's own: a hosted API answers with what it answered under the key before,
+ * and knows only the operator's account. */
+static struct cgn_str idempotency_bind(struct gw_req *r, struct cgn_str key)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf text = {.limit = 65536}, hex = {.limit = 128};
+	cgn_buf_str(&text, r->identity.tenant);
+	cgn_buf_char(&text, '\0');
+	cgn_buf_str(&text, key);
+	const struct sha256 sum = crypto_sha256(cgn_buf_view(&text));
+	hex_put(&hex, (struct cgn_str){(const char *)sum.b, sizeof sum.b});
+	return text.bad || hex.bad ? (struct cgn_str){NULL, 0} : cgn_arena_str(&r->arena, cgn_buf_view(&hex));
+}
+
+enum gw_step gw_head_bind(struct gw_req *r)
+{
+	if (!gw_identity_has_tenant(&r->identity))
+		return STEP_AGAIN;
+	r->client.name = r->client.own;
+	for (size_t i = 0; i < r->client.n_headers; i++) {
+		struct proto_header *h = &r->client.headers[i];
+		if (cgn_str_is(h->name, "x-request-id"))
+			h->value = r->client.name;
+		else if (cgn_str_is(h->name, "idempotency-key"))
+			h->value = idempotency_bind(r, h->value);
+		if (h->value.p == NULL)
+			return gw_refuse_no_memory(r, "memory");
+	}
+	return STEP_AGAIN;
 }
 
 /* Return true for a field of the client's head that engines get. Keys, cookies and all else that says who the

@@ -433,6 +433,24 @@ static bool default_put(struct gw_req *r)
 	return true;
 }
 
+/* Take what the client calls its request out of the body, and refuse a body that names what an engine keeps for all
+ * callers. Returns true if it is refused. Where requests need no key, nobody has anything that another must not have. */
+static bool names_refuse(struct gw_req *r)
+{
+	struct body_facts *facts = &r->prompt.facts;
+	if (!gw_identity_has_tenant(&r->identity))
+		return false;
+	body_drop_names(r->body.bytes.p, facts);
+	if (facts->shared == NULL)
+		return false;
+	(void)gw_plan_fail(r,
+		&(struct gw_refusal){400, BAD_REQUEST, "reserved_key", .param = facts->shared,
+			.reason = "invalid"},
+		"the body has the key \"%s\": it names what an engine keeps for all tenants, so leave it out",
+		facts->shared);
+	return true;
+}
+
 static void facts_then(struct gw_req *r)
 {
 	const struct gw_model *row = NULL;
@@ -440,7 +458,7 @@ static void facts_then(struct gw_req *r)
 		(void)body_refuse(r, &r->prompt.fault);
 		return;
 	}
-	if (default_put(r))
+	if (default_put(r) || names_refuse(r))
 		return;
 	if (!gw_isolate(r)) {
 		(void)gw_plan_fail(r, &no_memory, "out of memory");

@@ -166,7 +166,7 @@ static bool body_write(struct gw_req *r, const struct plan_leg *leg, enum handof
 		.body = client_body(r, leg),
 		.model = model,
 		.prefill = &h->prefill,
-		.id = r->client.id,
+		.id = r->client.name,
 		.number = h->number,
 		.now_ms = cgn_clock_wall_ms(),
 		.rank = h->prefill.n_engine_ids > 0 ? (unsigned)(h->number % h->prefill.n_engine_ids) : 0,
@@ -430,7 +430,7 @@ static struct proto_generate beside_message(struct gw_req *r, const struct plan_
 	const struct view_name *served, uint32_t new_tokens)
 {
 	gw_trace_leg(r, GW_TRACE_BESIDE);
-	struct proto_generate g = {.request_id = r->client.id,
+	struct proto_generate g = {.request_id = r->client.name,
 		.method = r->client.method,
 		.path = r->client.target,
 		.headers = r->client.headers,

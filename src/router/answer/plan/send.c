@@ -167,7 +167,7 @@ static void attempt_start(struct gw_req *r, const struct view_model *model, cons
 	gw_trace_leg(r, r->plan.legs.n - 1);
 	uint32_t attempts = plan_attempts(&r->plan.legs);
 	struct proto_generate g = {
-		.request_id = r->client.id,
+		.request_id = r->client.name,
 		.method = engine_method(r),
 		.path = r->client.target,
 		.headers = r->client.headers,
@@ -241,6 +241,9 @@ static bool hops_write(struct gw_req *r, struct proto_generate *g)
 	if (h == NULL || via == NULL || priority == NULL || left == NULL)
 		return false;
 	memcpy(h, g->headers, n * sizeof *h);
+	for (size_t i = 0; i < n; i++) /* A cluster names the request at its engines itself. */
+		if (cgn_str_is(h[i].name, "x-request-id"))
+			h[i].value = r->client.id;
 	h[n++] = (struct proto_header){CGN_STR("x-cgn-via"), cgn_str_of(via)};
 	h[n++] = (struct proto_header){CGN_STR("x-cgn-tenant"), r->identity.tenant};
 	h[n++] = (struct proto_header){CGN_STR("x-cgn-priority"), cgn_str_of(priority)};
@@ -259,7 +262,7 @@ void gw_leg_leave(struct gw_req *r, struct gw_peer *peer, struct gw_peer_model *
 	struct gw_attempt_cfg cfg =
 		{.w = w, .arena = &r->arena, .head = &r->head, .ops = &attempt_ops, .user = r, .gate = gate};
 	struct proto_generate g = {
-		.request_id = r->client.id,
+		.request_id = r->client.name,
 		.method = r->client.method,
 		.path = r->client.target,
 		.headers = r->client.headers,

@@ -227,8 +227,10 @@ static void access_log(const struct gw_req *r, int status, const char *outcome,
 	const struct plan_leg *last = plan_last(legs), *prefill = plan_prefilled(legs);
 	const struct gw_cascade *c = r->plan.cascade;
 	const struct gw_used *used = &r->answer.used;
-	const struct log_field fields[] = {F_STRN("id", r->client.id), F_STRN("method", r->client.method),
-		F_STRN("path", path), F_STRN("model", r->prompt.model),
+	const struct log_field fields[] = {F_STRN("id", r->client.id),
+		F_STRN("own_id",
+			cgn_str_eq(r->client.id, r->client.own) ? (struct cgn_str){0} : r->client.own),
+		F_STRN("method", r->client.method), F_STRN("path", path), F_STRN("model", r->prompt.model),
 		F_STR("node", r->attempt.call.node_id), F_BOOL("direct", r->attempt.by_engine),
 		F_I64("status", status), F_STR("outcome", outcome), F_U64("bytes", r->answer.bytes_out),
 		F_DUR("ttft", first_byte_took(r)), F_DUR("total", cgn_since(now, r->client.started)),

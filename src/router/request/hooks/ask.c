@@ -68,7 +68,8 @@ static size_t roles_fill(const struct gw_req *r, const char **roles)
 
 void gw_ask_fill(const struct gw_req *r, struct hook_question *q, const char **roles)
 {
-	q->id = r->client.id;
+	q->id = r->client.own;
+	q->client_id = cgn_str_eq(r->client.id, r->client.own) ? (struct cgn_str){NULL, 0} : r->client.id;
 	q->method = r->client.method;
 	q->path = path_plain(r);
 	q->model = r->prompt.asked;

@@ -26,8 +26,13 @@ struct gw_client {
 	struct http_exchange *x; /* NULL once the client's side has ended */
 	struct cgn_err why;      /* how it ended */
 	const struct gw_route_row *route;
-	cgn_nsec started; /* arrival of the head */
-	struct cgn_str id, method, path, peer;
+	cgn_nsec started;   /* arrival of the head */
+	struct cgn_str id;  /* X-Request-Id, which is echoed; else as |own| */
+	struct cgn_str own; /* made here for this request: no client chooses it */
+	/* What engines know the request by: |own|, so that no tenant takes or ends what another's name stands for; |id| where
+	 * requests need no key */
+	struct cgn_str name;
+	struct cgn_str method, path, peer;
 	struct cgn_str target;        /* path at engines: |path|, unless the request is translated */
 	struct cgn_str pin;           /* node that X-Cgn-Node names; empty: any */
 	struct session_name session;  /* with an empty id: none; the tenant is set once the body is read */
@@ -83,6 +88,12 @@ struct gw_identity {
 	const char *cascade;              /* as auth_limits.cascade; NULL: as the client asks */
 	const struct budget_set *budgets; /* budgets of the key, in the request's arena; NULL: none */
 };
+
+/* Return true if the request is a tenant's, not one that needs no key. */
+static inline bool gw_identity_has_tenant(const struct gw_identity *who)
+{
+	return who->tenant.n > 0 && !cgn_str_is(who->tenant, "-");
+}
 
 /* Return the tenant as agents and rules of peers know it: "-" for requests that need no key. */
 static inline struct cgn_str gw_identity_tenant(const struct gw_identity *who)

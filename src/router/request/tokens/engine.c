@@ -212,10 +212,10 @@ static void question_send(struct gw_req *r, const struct view_node *node)
 	gw_trace_leg(r, GW_TRACE_TOKENS);
 	const struct proto_header *trace = r->client.traceparent;
 	const struct proto_header headers[] = {{CGN_STR("content-type"), CGN_STR("application/json")},
-		{CGN_STR("x-request-id"), r->client.id},
+		{CGN_STR("x-request-id"), r->client.name},
 		trace != NULL ? *trace : (struct proto_header){CGN_STR(""), CGN_STR("")}};
 	const struct proto_generate g = {
-		.request_id = r->client.id,
+		.request_id = r->client.name,
 		.method = CGN_STR("POST"),
 		.path = cgn_str_of(a->steps[a->step].path),
 		.headers = headers,

@@ -53,7 +53,7 @@ bool json_is_unique(struct json_val v, size_t most);
 #define JSON_PICK_MAX   64
 /* Find at most JSON_PICK_MAX keys of at most JSON_KEY_MAX bytes in one walk: out[i] is the last member named keys[i]; its raw.p is NULL when there is
  * none or |object| is not an object. False: a member named by a key stands there twice. Readers of JSON differ in which one counts, so documents that
- * decide what somebody may do are refused then. */
+ * decide on permissions are refused then. */
 bool json_pick(struct json_val object, const char *const *keys, size_t n, struct json_val *out);
 
 /* Return the unescaped string, in |a|; a string without escapes is borrowed from the document. The result's p

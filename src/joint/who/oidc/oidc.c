@@ -346,7 +346,7 @@ static CGN_RC issuer_follow(struct oidc *o, const struct config *cfg, bool *chan
 	*changed = o->url == NULL || strcmp(o->url, at.url) != 0;
 	CGN_TRY(cgn_err_of(issuer_open(o->loop, &at, &fresh, err), "auth.oidc_issuer", err));
 	issuer_close(&o->issuer);
-	o->issuer = fresh; /* It begins with a round; that of the old one does not end. */
+	o->issuer = fresh; /* The new issuer begins with a round; the old one ends none. */
 	(void)pthread_mutex_lock(&o->lock);
 	o->running = false;
 	(void)pthread_mutex_unlock(&o->lock);

@@ -2,7 +2,7 @@
 /* oidc: the identity provider of auth.oidc_issuer, and whom its tokens name. The provider is asked for its address of
  * keys (OpenID Connect Discovery 1.0, 4) and for its keys, at the start, every OIDC_REFRESH, and when a token is signed
  * with a key that is not known. A round of questions begins at most once in OIDC_ASK_EVERY for all such tokens, and one
- * is under way at a time: however many tokens name keys that nobody has, one that names a new key is judged within
+ * is under way at a time: however many tokens name keys that do not exist, one that names a new key is judged within
  * OIDC_ASK_EVERY and the provider's time. While it cannot be reached, the keys that are known
  * are used for auth.oidc_keys_max_age. Redirects are not followed.
  *

@@ -433,8 +433,9 @@ static bool default_put(struct gw_req *r)
 	return true;
 }
 
-/* Take what the client calls its request out of the body, and refuse a body that names what an engine keeps for all
- * callers. Returns true if it is refused. Where requests need no key, nobody has anything that another must not have. */
+/* Drop the client's names for the request (request_id, rid) from the body, and refuse a body that names objects which an
+ * engine shares between callers. Returns true if the body is refused. Requests that need no key are left alone: without
+ * tenants no object belongs to another caller. */
 static bool names_refuse(struct gw_req *r)
 {
 	struct body_facts *facts = &r->prompt.facts;

@@ -29,7 +29,7 @@ struct gw_client {
 	cgn_nsec started;   /* arrival of the head */
 	struct cgn_str id;  /* X-Request-Id, which is echoed; else as |own| */
 	struct cgn_str own; /* made here for this request: no client chooses it */
-	/* What engines know the request by: |own|, so that no tenant takes or ends what another's name stands for; |id| where
+	/* Name of the request at engines: |own|, so that no tenant takes or ends what another's name stands for; |id| where
 	 * requests need no key */
 	struct cgn_str name;
 	struct cgn_str method, path, peer;
@@ -77,7 +77,7 @@ struct gw_identity {
 		*key_id; /* id of the key, or account of the token's holder: for rates, budgets and usage */
 	struct cgn_str tenant; /* "-": no keys are asked for */
 	unsigned scopes;
-	struct oidc_wait key_wait; /* of a token whose key the provider is asked for */
+	struct oidc_wait key_wait; /* Wait for the provider's key of a token. */
 	bool two_keys;             /* The fields show different keys. */
 	bool own;       /* This router asks itself, to calibrate a cascade: nothing is billed or limited. */
 	uint64_t roles; /* As principal.roles, for model.use. */

@@ -325,7 +325,7 @@ static struct hook_book *book_of(uint64_t id)
 
 struct hook_book *request_book(struct cgn_str question)
 {
-	static const char mark[] = "\"id\":\"try-";
+	static const char mark[] = "\"client_id\":\"try-";
 	const char *at = memmem(question.p, question.n, mark, sizeof mark - 1);
 	return at != NULL ? book_of(strtoull(at + sizeof mark - 1, NULL, 10)) : NULL;
 }

@@ -38,7 +38,7 @@ class Fed:
                 "kind": "cognitora", "ca_file": str(self.pki[there] / "ca.pem"),
                 "cert_file": str(self.pki[here] / "router.pem"), "key_file": str(self.pki[here] / "router.key")})
         self.rows[x][f'peers."{y}"'] |= {"url": f"https://localhost:{port}", "models": ["sim"], "tenants": ["*"], **more}
-        self.rows[y][f'peers."{x}"'] |= {"listen": f"127.0.0.1:{port}", "accepts": ["sim"]}
+        self.rows[y][f'peers."{x}"'] |= {"listen": f"127.0.0.1:{port}", "accepts": ["sim"], "accepts_tenants": ["*"]}
 
     def start(self, name, engine=None, **sections):
         c = self.c[name]
@@ -102,7 +102,7 @@ def test_a_request_is_forwarded_with_its_tenant_and_counted_at_its_origin(fed):
         assert a.status == 200 and a.headers["x-cgn-peer"] == "b", (a.status, a.body)
     assert fed.c["a"].chat("hello", acme, max_tokens=4).status == 429
     lines = fed.requests("b", 2)
-    assert [(e["from"], e["tenant"], e["id"], e["session"], e["node"]) for e in lines] == [("a", "acme", "mine", "s1", "b1")] * 2
+    assert [(e["from"], e["tenant"], e["id"], e["session"], e["node"]) for e in lines] == [("a", "a/acme", "mine", "s1", "b1")] * 2
     assert [e["from"] for e in fed.requests("a", 3)] == [""] * 3
 
 

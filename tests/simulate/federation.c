@@ -90,7 +90,7 @@ static void peer_put(struct cgn_buf *b, const struct side *s, const struct side 
 			"url = \"https://%s:8444\"\nmodels = [\"m\"]\ntenants = [\"*\"]\nresume = \"continue\"\nfirst_byte_timeout = \"3s\"\n",
 			to->names[0]);
 	if (comes)
-		cgn_buf_putz(b, "listen = \"0.0.0.0:8444\"\naccepts = [\"m\"]\n");
+		cgn_buf_putz(b, "listen = \"0.0.0.0:8444\"\naccepts = [\"m\"]\naccepts_tenants = [\"*\"]\n");
 }
 
 static void api_put(struct cgn_buf *b)

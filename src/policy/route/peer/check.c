@@ -2,6 +2,7 @@
 /* peer: the settings of [peers]: what leaves the cluster leaves only as it was meant to. */
 #include "policy/route/peer/check.h"
 #include "policy/config/config.h"
+#include "policy/who/auth/auth.h"
 
 /* The name stands in a header, in the log and in the name of an account. */
 static cgn_rc check_name(const struct config_peer *p, struct cgn_err *err)
@@ -60,11 +61,27 @@ static cgn_rc check_cluster(const struct config_peer *p, struct cgn_err *err)
 	return CGN_OK;
 }
 
+static cgn_rc check_arrivals(const struct config_peer *p, struct cgn_err *err)
+{
+	struct cgn_str theirs, ours;
+	for (size_t i = 0; i < p->accepts_tenants.n; i++) {
+		struct cgn_str row = cgn_str_of(p->accepts_tenants.v[i]);
+		bool is_map =
+			config_peer_model_read(row, &theirs, &ours) && memchr(row.p, '=', row.n) != NULL;
+		if (theirs.n == 0 || ours.n == 0 || (is_map && !auth_tenant_ok(ours)))
+			return CGN_FAIL(err, INVALID,
+				"peers.\"%.40s\".accepts_tenants has \"%.100s\": write a pattern of the peer's tenants, or THEIRS=OURS with a tenant of this cluster",
+				p->name, p->accepts_tenants.v[i]);
+	}
+	return CGN_OK;
+}
+
 static cgn_rc check_hosted(const struct config_peer *p, struct cgn_err *err)
 {
-	if (p->cert_file != NULL || p->key_file != NULL || p->listen != NULL || p->accepts.n > 0)
+	if (p->cert_file != NULL || p->key_file != NULL || p->listen != NULL || p->accepts.n > 0 ||
+		p->accepts_tenants.n > 0)
 		return CGN_FAIL(err, INVALID,
-			"peers.\"%.40s\" has cert_file, key_file, listen or accepts: these are for kind = \"cognitora\"",
+			"peers.\"%.40s\" has cert_file, key_file, listen, accepts or accepts_tenants: these are for kind = \"cognitora\"",
 			p->name);
 	if (p->url == NULL || !config_is_safe_url(p->url))
 		return CGN_FAIL(err, INVALID,
@@ -78,6 +95,7 @@ static cgn_rc check_peer(const struct config *c, const struct config_peer *p, st
 {
 	CGN_TRY(check_name(p, err));
 	CGN_TRY(p->kind == CONFIG_PEER_COGNITORA ? check_cluster(p, err) : check_hosted(p, err));
+	CGN_TRY(check_arrivals(p, err));
 	if ((p->input > 0 || p->output > 0) && p->daily_budget <= 0)
 		return CGN_FAIL(err, INVALID,
 			"peers.\"%.40s\" has a price and no daily_budget: say what may be spent there in a day, in router.currency",

@@ -50,7 +50,7 @@ static void wasted_count(struct gw_req *r, unsigned step)
 	const struct gw_cascade *c = r->plan.cascade;
 	const struct gw_wasted *w = &c->wasted[step];
 	uint64_t money = wasted_money(r, step);
-	const struct billing_names names = {r->identity.tenant,
+	const struct billing_names names = {gw_identity_label(&r->identity),
 		cgn_str_of(r->identity.key_id != NULL ? r->identity.key_id : "-"), c->chain.models[step]};
 	const struct billing_amounts more = {.input = w->input,
 		.cached = w->cached,

@@ -41,7 +41,7 @@ void gw_money_add(struct gw_worker *w, struct metric_cell *to, uint64_t amount)
 
 static void usage_add(const struct gw_req *r, const struct gw_used *used)
 {
-	const struct billing_names names = {r->identity.tenant,
+	const struct billing_names names = {gw_identity_label(&r->identity),
 		cgn_str_of(r->identity.key_id != NULL ? r->identity.key_id : "-"), r->prompt.model};
 	const struct billing_amounts more = {used->requests, used->estimated, used->input, used->cached,
 		used->output, used->money, used->joules};
@@ -53,7 +53,7 @@ void gw_tenant_count(struct gw_req *r)
 {
 	if (r->identity.tenant.n == 0 || r->prompt.model.n == 0 || r->identity.own)
 		return;
-	const struct gw_tenant_use *t = tenant_cells(r->w, r->identity.tenant);
+	const struct gw_tenant_use *t = tenant_cells(r->w, gw_identity_label(&r->identity));
 	const struct gw_used used = gw_used_of(r), all = gw_used_all(r);
 	metric_add(t->requests, 1);
 	metric_add(t->prompt, all.input);
@@ -80,8 +80,7 @@ void gw_joules_count(struct gw_req *r, const struct chooser_energy *e)
 	char tenant[AUTH_TENANT_MAX + 1] = "-";
 	if (!e->counted || r->prompt.model.n == 0)
 		return;
-	if (r->identity.tenant.n > 0)
-		(void)cgn_str_copyz(tenant, sizeof tenant, r->identity.tenant);
+	(void)cgn_str_copyz(tenant, sizeof tenant, gw_identity_label(&r->identity));
 	joules_add(r, tenant, "prefill", e->prefill_j);
 	joules_add(r, tenant, "decode", e->decode_j);
 }

@@ -3,7 +3,7 @@
 
 struct gw_quota_taker gw_share_taker(const struct gw_req *r, enum quota_kind kind, uint64_t of)
 {
-	struct cgn_str tenant = gw_identity_tenant(&r->identity);
+	struct cgn_str tenant = gw_identity_label(&r->identity);
 	bool keyless = cgn_str_is(tenant, AUTH_NO_TENANT) && r->client.from.peer == NULL;
 	return (struct gw_quota_taker){{kind, tenant, of}, keyless || r->identity.own};
 }

@@ -111,6 +111,14 @@ static bool holder_note(struct gw_req *r, enum identity_kind kind, const char *n
 	r->identity.name = r->identity.key_id = cgn_arena_strz(&r->arena, cgn_str_of(name));
 	r->identity.tenant = cgn_arena_str(&r->arena, cgn_str_of(tenant));
 	r->identity.models = cgn_arena_strz(&r->arena, cgn_str_of(models));
+	if (gw_peers_own_tenant(r->w->shared->peers, r->identity.tenant)) {
+		(void)gw_refuse(r,
+			&(struct gw_refusal){403, "permission_error", "tenant_of_a_peer", .reason = "auth",
+				.by = GW_BY_KEY},
+			"the tenant %.*s has the name of a peer before its slash, as only the requests of that peer have ([peers])",
+			CGN_STR_ARG(r->identity.tenant));
+		return false;
+	}
 	if (r->identity.name != NULL && r->identity.tenant.p != NULL && r->identity.models != NULL)
 		return true;
 	(void)gw_refuse_no_memory(r, "memory");
@@ -272,7 +280,27 @@ static bool tenant_is_ok(struct cgn_str s)
 	return s.n <= TENANT_MAX;
 }
 
-/* The peer's certificate is its key, and the tenant is whom the peer says: it has judged the client. */
+/* The peer has judged its client; which of its tenants may come, and whom they count as here, the row of accepts_tenants says. */
+static enum gw_step arrival_name(struct gw_req *r)
+{
+	const struct gw_arrival *from = &r->client.from;
+	struct cgn_str theirs = from->tenant.n > 0 ? from->tenant : CGN_STR(AUTH_NO_TENANT);
+	const struct gw_peer_tenant *row = gw_peer_arrival(from->peer, theirs);
+	if (row == NULL)
+		return gw_refuse(r,
+			&(struct gw_refusal){421, "permission_error", "tenant_not_accepted",
+				.param = "X-Cgn-Tenant", .reason = "federation"},
+			"requests of the tenant %.*s of %s are not answered here (peers.\"%s\".accepts_tenants)",
+			CGN_STR_ARG(theirs), from->peer->name, from->peer->name);
+	const char *name = cgn_arena_fmt(&r->arena, "%s/%.*s", from->peer->name, CGN_STR_ARG(theirs));
+	if (name == NULL)
+		return gw_refuse_no_memory(r, "memory");
+	r->identity.tenant = row->ours.n > 0 ? row->ours : cgn_str_of(name);
+	r->identity.label = row->label;
+	return STEP_AGAIN;
+}
+
+/* The peer's certificate is its key. Other routes than those for requests have no tenant. */
 static enum gw_step permit_arrival(struct gw_req *r)
 {
 	const struct gw_arrival *from = &r->client.from;
@@ -292,8 +320,10 @@ static enum gw_step permit_arrival(struct gw_req *r)
 			&(struct gw_refusal){400, "invalid_request_error", "invalid_header",
 				.param = "X-Cgn-Tenant", .reason = "federation"},
 			"X-Cgn-Tenant is not a tenant's name");
-	if (from->tenant.n > 0)
-		r->identity.tenant = from->tenant;
+	if (r->client.route->kind == GW_RELAY)
+		(void)arrival_name(r);
+	if (r->state != GW_AUTH)
+		return STEP_AGAIN;
 	if (via_has(from->via, cgn_str_of(own)))
 		return gw_refuse(r, &loop,
 			"the request has left a cluster named %s already (X-Cgn-Via), which is the name of this one (cluster.name)",

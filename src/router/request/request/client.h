@@ -76,6 +76,8 @@ struct gw_identity {
 	const char
 		*key_id; /* id of the key, or account of the token's holder: for rates, budgets and usage */
 	struct cgn_str tenant; /* "-": no keys are asked for */
+	struct cgn_str
+		label; /* Common name of the tenants that count as one in metrics, usage and shares; empty: |tenant|. */
 	unsigned scopes;
 	struct oidc_wait key_wait; /* Wait for the provider's key of a token. */
 	bool two_keys;             /* The fields show different keys. */
@@ -93,6 +95,13 @@ struct gw_identity {
 static inline bool gw_identity_has_tenant(const struct gw_identity *who)
 {
 	return who->tenant.n > 0 && !cgn_str_is(who->tenant, "-");
+}
+
+/* Return the name under which the tenant is counted: of a peer's tenants, however many it invents, the row that accepts
+ * them. */
+static inline struct cgn_str gw_identity_label(const struct gw_identity *who)
+{
+	return who->label.n > 0 ? who->label : who->tenant.n > 0 ? who->tenant : CGN_STR("-");
 }
 
 /* Return the tenant as agents and rules of peers know it: "-" for requests that need no key. */

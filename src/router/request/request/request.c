@@ -99,7 +99,7 @@ void gw_body_fit(const struct gw_body_bound *b, struct cgn_buf *to, uint64_t *bo
 
 static void body_share_give(struct gw_req *r)
 {
-	const struct quota_holder h = {QUOTA_BODIES, gw_identity_tenant(&r->identity), 0};
+	const struct quota_holder h = {QUOTA_BODIES, gw_identity_label(&r->identity), 0};
 	if (r->body.shared > 0)
 		gw_quotas_give(r->w->shared->quotas, &h, r->body.shared);
 	r->body.shared = 0;

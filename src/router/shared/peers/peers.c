@@ -65,6 +65,24 @@ static bool patterns_fill(const struct config_list *from, struct cgn_arena *a, s
 	return v != NULL;
 }
 
+static bool arrivals_fill(struct gw_peer *p, const struct config_list *from, struct cgn_arena *a)
+{
+	p->arrivals = cgn_arena_zero(a, (from->n + 1) * sizeof *p->arrivals);
+	for (size_t i = 0; p->arrivals != NULL && i < from->n; i++) {
+		struct gw_peer_tenant *t = &p->arrivals[p->n_arrivals++];
+		struct cgn_str row = cgn_str_of(from->v[i]), theirs, ours;
+		CGN_MUST(config_peer_model_read(row, &theirs, &ours));
+		bool is_map = memchr(row.p, '=', row.n) != NULL;
+		t->theirs = cgn_arena_str(a, theirs);
+		t->ours = is_map ? cgn_arena_str(a, ours) : (struct cgn_str){0};
+		t->label = is_map ? t->ours
+				  : cgn_str_of(cgn_arena_fmt(a, "%s/%.*s", p->name, CGN_STR_ARG(theirs)));
+		if (t->theirs.p == NULL || t->label.p == NULL)
+			return false;
+	}
+	return p->arrivals != NULL;
+}
+
 static bool pattern_matches(const struct cgn_str *v, size_t n, struct cgn_str s)
 {
 	for (size_t i = 0; i < n; i++)
@@ -154,7 +172,8 @@ static CGN_RC peer_fill(struct gw_peers *all, const struct config *cfg, size_t i
 		(p->listen == NULL) != (from->listen == NULL) || p->account.p == NULL ||
 		!models_fill(p, &from->models, a) ||
 		!patterns_fill(&from->tenants, a, &p->tenants, &p->n_tenants) ||
-		!patterns_fill(&from->accepts, a, &p->accepts, &p->n_accepts))
+		!patterns_fill(&from->accepts, a, &p->accepts, &p->n_accepts) ||
+		!arrivals_fill(p, &from->accepts_tenants, a))
 		return CGN_FAIL(err, NO_MEMORY, "peers: out of memory");
 	cgn_rc rc = transport_open(p, from, a, &why);
 	if (gw_peer_is_cluster(p) && cfg->router.federation.summary_interval > 0)
@@ -220,6 +239,27 @@ bool gw_peer_takes_tenant(const struct gw_peer *p, struct cgn_str tenant)
 bool gw_peer_is_cluster(const struct gw_peer *p)
 {
 	return p->kind == CONFIG_PEER_COGNITORA;
+}
+
+const struct gw_peer_tenant *gw_peer_arrival(const struct gw_peer *p, struct cgn_str theirs)
+{
+	for (size_t i = 0; i < p->n_arrivals; i++) {
+		const struct gw_peer_tenant *t = &p->arrivals[i];
+		if (cgn_str_eq(t->theirs, theirs) || (t->ours.n == 0 && cgn_str_glob(t->theirs, theirs)))
+			return t;
+	}
+	return NULL;
+}
+
+bool gw_peers_own_tenant(const struct gw_peers *peers, struct cgn_str tenant)
+{
+	for (size_t i = 0; peers != NULL && i < peers->n; i++) {
+		size_t n = strlen(peers->v[i].name);
+		if (peers->v[i].listen != NULL && tenant.n > n && tenant.p[n] == '/' &&
+			memcmp(tenant.p, peers->v[i].name, n) == 0)
+			return true;
+	}
+	return false;
 }
 
 bool gw_peer_may_ask(const struct gw_peer *p, struct cgn_str model)

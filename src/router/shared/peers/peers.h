@@ -19,6 +19,13 @@ struct gw_peer_model {
 	_Atomic cgn_nsec rest_until;       /* as that of the peer, for the model alone */
 };
 
+/* A row of accepts_tenants. */
+struct gw_peer_tenant {
+	struct cgn_str theirs; /* Pattern, or a name where |ours| is set. */
+	struct cgn_str ours;   /* Our tenant; empty: "PEER/TENANT". */
+	struct cgn_str label;  /* Name of the row in metrics, usage and shares: "PEER/PATTERN", or |ours|. */
+};
+
 struct gw_peer {
 	const char *name;
 	const char *node;       /* "peer:NAME": where logs and metrics have a node's id */
@@ -39,6 +46,8 @@ struct gw_peer {
 	struct tls_ctx *gate;    /* owned; of |listen| */
 	struct cgn_str *accepts; /* patterns of the models that it may ask for */
 	size_t n_accepts;
+	struct gw_peer_tenant *arrivals; /* Rows of accepts_tenants. */
+	size_t n_arrivals;
 	struct gw_summaries *summaries; /* owned; its summaries; NULL: there are none */
 	_Atomic bool lost;              /* the heartbeat is silent */
 	_Atomic cgn_nsec rtt;           /* round trip of the heartbeat; 0: not measured yet */
@@ -72,6 +81,10 @@ struct gw_peer_model *gw_peer_model(const struct gw_peer *p, struct cgn_str mode
 bool gw_peer_takes_tenant(const struct gw_peer *p, struct cgn_str tenant);
 /* Is the peer another cluster? */
 bool gw_peer_is_cluster(const struct gw_peer *p);
+/* Return the row for requests of the peer's tenant |theirs|; NULL: it sends none here. */
+const struct gw_peer_tenant *gw_peer_arrival(const struct gw_peer *p, struct cgn_str theirs);
+/* Is |tenant| a name that only a peer's requests may have, "PEER/..."? |peers| may be NULL. */
+bool gw_peers_own_tenant(const struct gw_peers *peers, struct cgn_str tenant);
 /* May the peer ask for |model| here? */
 bool gw_peer_may_ask(const struct gw_peer *p, struct cgn_str model);
 /* Does the peer have the route |path|, a query included? */

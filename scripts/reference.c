@@ -192,6 +192,41 @@ static void ctl_reference(struct cgn_buf *out)
 	put_exit_codes(out);
 }
 
+/* Append the cell of who may give what: may the holder of role |g| and of node.invite invite to role |r|? */
+static void gift_put(const struct identity_roles *t, size_t g, size_t r, struct cgn_buf *out)
+{
+	const struct principal p = {.kind = IDENTITY_CERT, .name = CGN_STR("n"), .roles = UINT64_C(1) << g};
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf missing = {0};
+	if (identity_may_give(t, &p, UINT64_C(1) << r, &missing))
+		cgn_buf_putz(out, " yes |");
+	else
+		cgn_buf_fmt(out, " lacks `%s` |", cgn_buf_z(&missing));
+}
+
+static void gifts_reference(struct cgn_buf *out)
+{
+	CGN_ON_EXIT(identity_roles_unref) struct identity_roles *t = NULL;
+	struct cgn_err err;
+	if (!cgn_ok(identity_roles_new(NULL, &t, &err)))
+		return;
+	cgn_buf_putz(out,
+		"\n## Who may give what\n\n"
+		"Whoever has `node.invite` invites machines that serve (`agent`, `kvcached`), and gives another role only with each\n"
+		"permission of it, for the same objects or for more. A row is the role that the giver has beside `node.invite`, a column\n"
+		"the role that is given; the cell names the first permission that is missing. A test walks each pair of these tables.\n\n|  |");
+	for (size_t r = 0; identity_role_name(t, r) != NULL; r++)
+		cgn_buf_fmt(out, " `%s` |", identity_role_name(t, r));
+	cgn_buf_putz(out, "\n|---|");
+	for (size_t r = 0; identity_role_name(t, r) != NULL; r++)
+		cgn_buf_putz(out, "---|");
+	for (size_t g = 0; identity_role_name(t, g) != NULL; g++) {
+		cgn_buf_fmt(out, "\n| `%s` |", identity_role_name(t, g));
+		for (size_t r = 0; identity_role_name(t, r) != NULL; r++)
+			gift_put(t, g, r, out);
+	}
+	cgn_buf_char(out, '\n');
+}
+
 static void permissions_reference(struct cgn_buf *out)
 {
 	static const struct {
@@ -222,6 +257,7 @@ static void permissions_reference(struct cgn_buf *out)
 	cgn_buf_putz(out, "\n## Roles\n\n| role | permissions | for |\n|---|---|---|\n");
 	for (size_t i = 0; i < CGN_COUNT(roles); i++)
 		cgn_buf_fmt(out, "| `%s` | `%s` | %s |\n", roles[i].name, roles[i].allow, roles[i].help);
+	gifts_reference(out);
 }
 
 int main(int argc, char **argv)

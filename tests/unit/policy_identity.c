@@ -229,6 +229,66 @@ static void test_nobody_gives_what_they_do_not_hold(void **state)
 	identity_roles_unref(&t);
 }
 
+/* The table of roles.def, a role for each action, and one for each action with a pattern. */
+static struct identity_roles *table_of_actions(void)
+{
+	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf toml = {0};
+	cgn_buf_putz(&toml, "[roles.\"all\"]\nallow = [\"*\"]\n");
+	for (int a = 0; a < IDENTITY_ACTIONS; a++) {
+		const char *action = identity_action_text((enum identity_action)a);
+		cgn_buf_fmt(&toml, "[roles.\"do-%d\"]\nallow = [\"%s\"]\n", a, action);
+		cgn_buf_fmt(&toml, "[roles.\"east-%d\"]\nallow = [\"%s:east-*\"]\n", a, action);
+	}
+	return table_of(cgn_buf_z(&toml));
+}
+
+/* Find an action and an object that a holder of |given| may and a holder of |giver| may not. */
+static bool right_is_new(const struct identity_roles *t, uint64_t giver, uint64_t given, char out[100])
+{
+	static const struct cgn_str objects[] = {{NULL, 0}, {"east-1", 6}, {"west-1", 6}, {"n", 1}, {"", 0}};
+	const struct principal from = {.kind = IDENTITY_CERT, .name = CGN_STR("east-1"), .roles = giver},
+			       to = {.kind = IDENTITY_CERT, .name = CGN_STR("east-1"), .roles = given};
+	for (int a = 0; a < IDENTITY_ACTIONS; a++)
+		for (size_t o = 0; o < CGN_COUNT(objects); o++)
+			if (authorize(t, &to, (enum identity_action)a, objects[o]) &&
+				!authorize(t, &from, (enum identity_action)a, objects[o])) {
+				(void)snprintf(out, 100, "%s:%.*s",
+					identity_action_text((enum identity_action)a),
+					CGN_STR_ARG(objects[o]));
+				return true;
+			}
+	return false;
+}
+
+/* Each pair of roles of the tables, so that a new action or role is walked too: a role that is given has no right that
+ * its giver lacks. The exceptions are the roles of machines that serve, which node.invite itself covers. */
+static void test_no_pair_of_roles_makes_a_right(void **state)
+{
+	(void)state;
+	struct identity_roles *t = table_of_actions();
+	const uint64_t serve = IDENTITY_BIT(AGENT) | IDENTITY_BIT(KVCACHED);
+	size_t given = 0, refused = 0;
+	for (size_t g = 0; identity_role_name(t, g) != NULL; g++)
+		for (size_t r = 0; identity_role_name(t, r) != NULL; r++) {
+			const struct principal p = {.kind = IDENTITY_CERT,
+				.name = CGN_STR("east-1"),
+				.roles = UINT64_C(1) << g};
+			struct cgn_buf missing = {0};
+			char lacks[100] = "";
+			bool may = identity_may_give(t, &p, UINT64_C(1) << r, &missing);
+			bool is_new = right_is_new(t, p.roles, UINT64_C(1) << r, lacks);
+			bool always = g == r || strcmp(identity_role_name(t, g), "all") == 0;
+			if ((may && is_new && (serve >> r & 1) == 0) || (!may && (always || missing.n == 0)))
+				fail_msg("%s gives %s: %s", identity_role_name(t, g),
+					identity_role_name(t, r), lacks);
+			given += may;
+			refused += !may;
+			cgn_buf_fini(&missing);
+		}
+	assert_true(given > IDENTITY_ACTIONS && refused > given);
+	identity_roles_unref(&t);
+}
+
 static void test_refusals_say_what_to_do(void **state)
 {
 	(void)state;
@@ -267,6 +327,7 @@ int main(void)
 		cmocka_unit_test(test_who_shows_nothing_must_be_local),
 		cmocka_unit_test(test_permissions_name_objects),
 		cmocka_unit_test(test_nobody_gives_what_they_do_not_hold),
+		cmocka_unit_test(test_no_pair_of_roles_makes_a_right),
 		cmocka_unit_test(test_refusals_say_what_to_do),
 		cmocka_unit_test(test_addresses_of_this_machine),
 	};

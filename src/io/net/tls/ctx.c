@@ -35,7 +35,7 @@ struct tls_ctx {
 	atomic_uint refs;
 	bool server, require_peer_cert, ask_peer_cert, has_pin, has_ca_pin, sends_ca;
 	uint8_t pin[TLS_PIN_BYTES], ca_pin[TLS_PIN_BYTES];
-	const char *peer_uri;
+	const char *peer_uri, *peer_uri_of;
 	char *ca_file, *cert_file, *key_file;
 	char *alpn_text[ALPN_MOST];
 	gnutls_datum_t alpn[ALPN_MOST];
@@ -202,6 +202,7 @@ static CGN_RC identity_fill(struct tls_ctx *c, const struct tls_cfg *cfg, struct
 	c->ask_peer_cert = cfg->ask_peer_cert;
 	c->sends_ca = cfg->sends_ca;
 	c->peer_uri = cfg->peer_uri;
+	c->peer_uri_of = cfg->peer_uri_of;
 	c->has_ca_pin = cfg->ca_pin != NULL && tls_pin_read(cgn_str_of(cfg->ca_pin), c->ca_pin);
 	c->has_pin = cfg->pin != NULL && tls_pin_read(cgn_str_of(cfg->pin), c->pin);
 	c->ca_file = cgn_str_dup_maybe(cfg->ca_file);
@@ -296,6 +297,11 @@ const uint8_t *tls_ctx_ca_pin(const struct tls_ctx *c)
 const char *tls_ctx_peer_uri(const struct tls_ctx *c)
 {
 	return c->peer_uri;
+}
+
+const char *tls_ctx_peer_uri_of(const struct tls_ctx *c)
+{
+	return c->peer_uri_of;
 }
 
 bool tls_ctx_mutual(const struct tls_ctx *c)

@@ -25,6 +25,7 @@ struct tls_session {
 	struct tls_crl *crl;      /* NULL: the peer cannot be revoked. */
 	unsigned crl_seen;        /* Generation of the lists that the peer was looked for in. */
 	const char *peer_uri;     /* NULL: any. */
+	const char *peer_uri_of;  /* NULL: always. */
 	struct tls_ca_pin ca_pin; /* For GnuTLS, as |pin|. */
 	bool ca_is_pinned;
 	uint8_t pin[TLS_PIN_BYTES]; /* For GnuTLS, which keeps the pointer */
@@ -108,6 +109,7 @@ static CGN_RC session_fill(struct tls_session *s, struct tls_ctx *c, const char 
 	if (rc != 0)
 		return CGN_FAIL(err, TLS, "cannot set up TLS: %s", gnutls_strerror(rc));
 	s->peer_uri = tls_ctx_peer_uri(c);
+	s->peer_uri_of = tls_ctx_peer_uri_of(c);
 	s->is_pinned = tls_ctx_pin(c) != NULL;
 	if (s->is_pinned)
 		tls_peer_pin(s->gnutls, memcpy(s->pin, tls_ctx_pin(c), sizeof s->pin));
@@ -181,9 +183,24 @@ static CGN_RC failure_explain(struct tls_session *s, int rc, struct cgn_err *err
 	return tls_peer_refusal(s->gnutls, s->server_name, rc, err);
 }
 
+/* Do the URI names of the server's certificate, with a space between them, have what the client expects? */
+static bool uris_fit(const struct tls_session *s)
+{
+	bool judged = s->peer_uri_of == NULL;
+	struct cgn_str rest = cgn_str_of(s->peer_uris != NULL ? s->peer_uris : "");
+	while (rest.n > 0) {
+		struct cgn_str one = cgn_str_split(&rest, ' ');
+		bool counts = s->peer_uri_of == NULL || cgn_str_starts(one, s->peer_uri_of);
+		if (counts && memmem(one.p, one.n, s->peer_uri, strlen(s->peer_uri)) != NULL)
+			return true;
+		judged = judged || counts;
+	}
+	return !judged;
+}
+
 static CGN_RC uris_check(struct tls_session *s, struct cgn_err *err)
 {
-	if (s->peer_uri == NULL || (s->peer_uris != NULL && strstr(s->peer_uris, s->peer_uri) != NULL))
+	if (s->peer_uri == NULL || uris_fit(s))
 		return CGN_OK;
 	(void)gnutls_alert_send(s->gnutls, GNUTLS_AL_FATAL, GNUTLS_A_ACCESS_DENIED);
 	return CGN_FAIL(err, TLS, "TLS with %s: no URI name of the peer's certificate has %s in it",

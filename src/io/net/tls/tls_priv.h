@@ -22,9 +22,10 @@ struct tls_identity *tls_identity_of(struct tls_ctx *c);
 void tls_identity_unref(struct tls_identity **take);
 
 bool tls_ctx_server(const struct tls_ctx *c);
-const uint8_t *tls_ctx_pin(const struct tls_ctx *c);    /* NULL: none */
-const uint8_t *tls_ctx_ca_pin(const struct tls_ctx *c); /* NULL: none */
-const char *tls_ctx_peer_uri(const struct tls_ctx *c);  /* NULL: any */
+const uint8_t *tls_ctx_pin(const struct tls_ctx *c);      /* NULL: none */
+const uint8_t *tls_ctx_ca_pin(const struct tls_ctx *c);   /* NULL: none */
+const char *tls_ctx_peer_uri(const struct tls_ctx *c);    /* NULL: any */
+const char *tls_ctx_peer_uri_of(const struct tls_ctx *c); /* NULL: always */
 bool tls_ctx_mutual(const struct tls_ctx *c);
 bool tls_ctx_asks(
 	const struct tls_ctx *c); /* A server that asks for a certificate, and serves without one too. */

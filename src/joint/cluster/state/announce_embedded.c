@@ -159,7 +159,7 @@ static CGN_RC embedded_open(struct state_announce *a, const struct config *cfg, 
 	a->own = own;
 	own->heartbeat = cfg->agent.heartbeat;
 	own->alive_backoff = (struct cgn_backoff){.first = 50 * CGN_MSEC, .last = cfg->agent.heartbeat};
-	CGN_TRY(state_tls_client(cfg, &own->tls, err));
+	CGN_TRY(state_tls_to_router(cfg, &own->tls, err));
 	const struct grpc_channel_cfg channel = {.addr = cfg->cluster.router,
 		.tls = own->tls,
 		.follow = true};

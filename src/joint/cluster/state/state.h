@@ -36,6 +36,9 @@ struct tls_ctx;
  * Both offer ALPN h2. CGN_TLS: a certificate or key cannot be used. */
 CGN_RC state_tls_server(const struct config *cfg, struct tls_ctx **out, struct cgn_err *err);
 CGN_RC state_tls_client(const struct config *cfg, struct tls_ctx **out, struct cgn_err *err);
+/* As state_tls_client, for connections to a router: a server whose certificate has roles of a cluster, and not that of a
+ * router, is refused: host names of a certificate are what its inviter says. */
+CGN_RC state_tls_to_router(const struct config *cfg, struct tls_ctx **out, struct cgn_err *err);
 
 /* ---- routers ---- */
 enum state_knowledge {

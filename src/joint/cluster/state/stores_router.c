@@ -111,7 +111,7 @@ static CGN_RC router_open(struct state_stores *s, const struct config *cfg, stru
 	own->backoff = (struct cgn_backoff){.first = 50 * CGN_MSEC, .last = cfg->agent.heartbeat};
 	(void)cgn_str_copyz(own->cluster, sizeof own->cluster, cgn_str_of(cfg->cluster.name));
 	cgn_timer_init(&own->timer, s->loop, on_question_due);
-	CGN_TRY(state_tls_client(cfg, &own->tls, err));
+	CGN_TRY(state_tls_to_router(cfg, &own->tls, err));
 	const struct grpc_channel_cfg channel = {.addr = cfg->cluster.router,
 		.tls = own->tls,
 		.follow = true};

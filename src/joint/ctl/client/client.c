@@ -17,10 +17,11 @@ static const struct server {
 	const char *service, *name, *flags;
 	uint32_t max_message;
 	bool wide;
+	const char *role; /* tls_cfg.peer_uri */
 } servers[] = {
-	[CTL_ROUTER] = {"cognitora.v1.Control", "router", "--router", 0, false},
-	[CTL_STORE] = {"cognitora.v1.Kv", "block store", "--uds or --addr", STORE_MAX_ANSWER, true},
-	[CTL_JOIN] = {"cognitora.v1.Join", "router", "cgn-ctl node invite --address", 0, false},
+	[CTL_ROUTER] = {"cognitora.v1.Control", "router", "--router", 0, false, "/router/"},
+	[CTL_STORE] = {"cognitora.v1.Kv", "block store", "--uds or --addr", STORE_MAX_ANSWER, true, NULL},
+	[CTL_JOIN] = {"cognitora.v1.Join", "router", "cgn-ctl node invite --address", 0, false, "/router/"},
 };
 
 struct ctl_client {
@@ -52,14 +53,16 @@ CGN_RC ctl_crl_check(const struct tls_cfg *files, struct cgn_err *err)
 }
 
 /* Flags beat the context |x| (NULL: none), whose certificates are not for Unix sockets. */
-static CGN_RC client_tls(const struct ctl_args *a, const struct context *x, struct tls_ctx **out,
-	struct cgn_err *err)
+static CGN_RC client_tls(const struct ctl_args *a, const struct context *x, const char *role,
+	struct tls_ctx **out, struct cgn_err *err)
 {
 	static const char *const alpn[] = {"h2", NULL};
 	const struct tls_cfg cfg = {.ca_file = flag_or(a, "--ca", x != NULL ? x->value[CONTEXT_CA] : NULL),
 		.cert_file = flag_or(a, "--cert", x != NULL ? x->value[CONTEXT_CERT] : NULL),
 		.key_file = flag_or(a, "--key", x != NULL ? x->value[CONTEXT_KEY] : NULL),
 		.crl_file = flag_or(a, "--crl", x != NULL ? x->value[CONTEXT_CRL] : NULL),
+		.peer_uri = role,
+		.peer_uri_of = "cognitora://",
 		.alpn = alpn};
 	CGN_TRY(ctl_crl_check(&cfg, err));
 	if (cfg.ca_file == NULL && cfg.cert_file == NULL && cfg.key_file == NULL)
@@ -146,7 +149,7 @@ CGN_RC ctl_client_open(const struct ctl_args *a, enum ctl_server server, struct 
 		CGN_TRY(context_in_use(a, contexts, &x, err));
 	}
 	CGN_TRY(find_address(a, server, x, c->addr, err));
-	CGN_TRY(client_tls(a, strncmp(c->addr, "unix:", 5) != 0 ? x : NULL, &c->tls, err));
+	CGN_TRY(client_tls(a, strncmp(c->addr, "unix:", 5) != 0 ? x : NULL, c->server->role, &c->tls, err));
 	if (x != NULL)
 		(void)cgn_str_copyz(c->context, sizeof c->context, cgn_str_of(x->name));
 	CGN_TRY(client_connect(c, err));

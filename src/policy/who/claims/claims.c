@@ -260,9 +260,10 @@ CGN_RC claims_judge(const struct claims_rules *r, const struct jwt *t, struct cg
 
 uint64_t claims_roles(const struct claims_holder *h, const struct identity_roles *table)
 {
+	const uint64_t machines = IDENTITY_BIT(AGENT) | IDENTITY_BIT(ROUTER) | IDENTITY_BIT(KVCACHED);
 	uint64_t roles = 0, bit;
 	for (size_t i = 0; i < h->n_roles; i++)
 		if (identity_role_find(table, cgn_str_of(h->role[i]), &bit))
 			roles |= bit;
-	return roles;
+	return roles & ~machines;
 }

@@ -42,5 +42,6 @@ struct cgn_str claims_issuer(const struct claims_rules *r);
  * be used. */
 CGN_RC claims_judge(const struct claims_rules *r, const struct jwt *t, struct cgn_str audience, uint64_t now,
 	struct claims_holder *out, struct cgn_err *err);
-/* Return the holder's roles that exist in |table|, for principal.roles. */
+/* Return the holder's roles that exist in |table|, for principal.roles. Roles of machines are not among them: a token is a
+ * person's or a program's, and a provider's claim makes no agent, router or block store. */
 uint64_t claims_roles(const struct claims_holder *h, const struct identity_roles *table);

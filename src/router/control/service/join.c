@@ -21,6 +21,7 @@
 #define DAY           86400
 #define SKEW          300 /* Allowance in seconds for clocks of other machines that are behind. */
 #define DEFAULT_DAYS  365
+#define MOST_DAYS     3650
 #define MOST_TTL_MS   ((uint64_t)30 * DAY * 1000)
 #define MAX_SANS      32
 
@@ -87,6 +88,18 @@ static CGN_RC authority_read(const struct router *r, struct pki_pair *out, struc
 
 static void invite_done(void *user, const struct cgn_err *err);
 
+/* Is it a host name or an address? A wildcard would stand for hosts of others too. */
+static bool is_host(struct cgn_str name)
+{
+	for (size_t i = 0; i < name.n; i++) {
+		char ch = name.p[i];
+		bool is_letter = (ch >= 'a' && ch <= 'z') || (ch >= 'A' && ch <= 'Z');
+		if (!is_letter && !(ch >= '0' && ch <= '9') && (ch == '\0' || strchr(".:-_", ch) == NULL))
+			return false;
+	}
+	return name.n > 0;
+}
+
 static CGN_RC invite_read(const Cognitora__V1__InviteRequest *rq, struct invite *out, struct cgn_err *err)
 {
 	size_t at = 0;
@@ -100,16 +113,20 @@ static CGN_RC invite_read(const Cognitora__V1__InviteRequest *rq, struct invite 
 		int n = snprintf(out->sans + at, sizeof out->sans - at, "%s%s", i > 0 ? "," : "",
 			rq->names[i]);
 		at += (size_t)n;
-		if (i >= MAX_SANS || at >= sizeof out->sans || strchr(rq->names[i], ',') != NULL ||
-			strstr(rq->names[i], "://") != NULL)
+		if (i >= MAX_SANS || at >= sizeof out->sans || !is_host(cgn_str_of(rq->names[i])))
 			return CGN_FAIL(err, INVALID,
-				"the names of an invite are at most %d host names and addresses, %d bytes",
+				"the names of an invite are at most %d host names and addresses without wildcards, %d bytes",
 				MAX_SANS, INVITE_MAX_SANS);
 	}
-	uint64_t ttl = rq->ttl_ms < MOST_TTL_MS ? rq->ttl_ms : MOST_TTL_MS;
+	if (rq->ttl_ms == 0 || rq->ttl_ms > MOST_TTL_MS)
+		return CGN_FAIL(err, INVALID, "an invite lasts more than 0 ms and at most 30 days");
+	if (rq->days > MOST_DAYS)
+		return CGN_FAIL(err, INVALID,
+			"the certificate of an invite is valid for at most %d days, and at most as long as the CA",
+			MOST_DAYS);
 	memcpy(out->secret.b, rq->secret_sha256.data, sizeof out->secret.b);
-	out->days = rq->days == 0 ? DEFAULT_DAYS : rq->days < 3650 ? rq->days : 3650;
-	out->ends = unix_now() + (int64_t)((ttl + 999) / 1000);
+	out->days = rq->days == 0 ? DEFAULT_DAYS : rq->days;
+	out->ends = unix_now() + (int64_t)((rq->ttl_ms + 999) / 1000);
 	return CGN_OK;
 }
 

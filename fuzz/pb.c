@@ -6,6 +6,7 @@
 #include "cognitora/v1/agent.pb-c.h"
 #include "cognitora/v1/control.pb-c.h"
 #include "cognitora/v1/kv.pb-c.h"
+#include "cognitora/v1/router.pb-c.h"
 #include "envoy/ext_proc.pb-c.h"
 #include "etcd/etcd.pb-c.h"
 #include "grpc/health.pb-c.h"

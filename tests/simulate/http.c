@@ -276,8 +276,9 @@ bool http_send(struct http_conn *c, const struct http_want *want)
 	if (!c->open && !conn_dial(c, want))
 		return false;
 	uint64_t until = until_of(want, world_now());
-	cgn_buf_fmt(&b, "%s %s HTTP/1.%c\r\nHost: gateway\r\n%s", want->method, want->path,
-		want->old ? '0' : '1', want->headers != NULL ? want->headers : "");
+	cgn_buf_fmt(&b, "%s %s HTTP/1.%c\r\nHost: %s\r\n%s", want->method, want->path, want->old ? '0' : '1',
+		cgn_str_starts(cgn_str_of(want->ip), "127.") ? "localhost" : "gateway",
+		want->headers != NULL ? want->headers : "");
 	if (want->body.n > 0)
 		cgn_buf_fmt(&b, "Content-Type: %s\r\n", want->kind != NULL ? want->kind : "application/json");
 	if (want->body.n > 0 && want->chunks)

@@ -243,6 +243,15 @@ static void plans_end_for_the_right_reason(void **state)
 	assert_int_equal(p.n_tokens, 100);
 	assert_int_equal(p.finish, SIM_FINISH_LENGTH);
 	assert_int_equal(p.stop_index, -1);
+	/* An engine gives no end before min_tokens. */
+	lim.ignore_eos = false;
+	lim.min_tokens = 70;
+	lim.natural_tokens = 10;
+	p = plan_of(1, &lim);
+	assert_int_equal(p.n_tokens, 70);
+	assert_int_equal(p.finish, SIM_FINISH_STOP);
+	lim.min_tokens = 200;
+	assert_int_equal(plan_of(1, &lim).n_tokens, 100);
 }
 
 static void stop_strings_cut_the_text(void **state)

@@ -181,8 +181,9 @@ static bool plan_stopped(struct cgn_buf *seen, struct cgn_str piece, const struc
 
 static bool plan_over(const struct sim_text *t, const struct sim_limits *lim, struct sim_plan *out)
 {
-	bool natural =
-		t->scripted ? t->script.n == 0 : !lim->ignore_eos && out->n_tokens >= lim->natural_tokens;
+	bool ends =
+		!lim->ignore_eos && out->n_tokens >= lim->natural_tokens && out->n_tokens >= lim->min_tokens;
+	bool natural = t->scripted ? t->script.n == 0 : ends;
 	out->finish = natural ? SIM_FINISH_STOP : SIM_FINISH_LENGTH;
 	return natural || out->n_tokens >= lim->max_tokens;
 }

@@ -22,7 +22,7 @@ static const struct route_rules rules_base = {.weights = {0.55, 0.25, 0.10, 0.10
 
 static struct trace make_chats(uint64_t seed)
 {
-	const struct workload_cfg cfg = {.kind = WORKLOAD_CHAT, .seed = seed, .requests = 3000, .rate = 12};
+	const struct workload_cfg cfg = {.kind = WORKLOAD_CHAT, .seed = seed, .requests = 2000, .rate = 12};
 	struct trace t = {0};
 	assert_true(cgn_ok(workload_make(&cfg, &t, NULL)));
 	return t;
@@ -58,14 +58,6 @@ static void verdicts_count(enum route_policy live, enum route_policy shadow, uns
 	}
 }
 
-static void a_better_policy_is_found_better(void **state)
-{
-	(void)state;
-	unsigned n[4];
-	verdicts_count(ROUTE_ROUND_ROBIN, ROUTE_KV, n);
-	assert_int_equal(n[ARMS_BETTER], RUNS);
-}
-
 static void a_worse_policy_is_found_worse(void **state)
 {
 	(void)state;
@@ -82,7 +74,8 @@ static void equal_policies_are_not_told_different(void **state)
 	assert_in_range(n[ARMS_UNCLEAR], RUNS - 1, RUNS);
 }
 
-static void the_estimate_agrees_with_a_replay_of_each(void **state)
+/* The mean of TTFT changes between replays of all traffic by as much as the interval says. */
+static void a_better_policy_is_found_better(void **state)
 {
 	(void)state;
 	unsigned inside = 0;
@@ -93,6 +86,7 @@ static void the_estimate_agrees_with_a_replay_of_each(void **state)
 				     both = play_chats(&t, ROUTE_ROUND_ROBIN, ROUTE_KV, 0.25);
 		double whole = samples_mean_ms(&kv.ttft) - samples_mean_ms(&turn.ttft);
 		const struct arms_estimate *e = &both.arms[0][ARMS_TTFT];
+		assert_int_equal(e->verdict, ARMS_BETTER);
 		inside += whole >= e->low && whole <= e->high;
 		replay_result_fini(&turn);
 		replay_result_fini(&kv);
@@ -108,7 +102,6 @@ int main(void)
 		cmocka_unit_test(a_better_policy_is_found_better),
 		cmocka_unit_test(a_worse_policy_is_found_worse),
 		cmocka_unit_test(equal_policies_are_not_told_different),
-		cmocka_unit_test(the_estimate_agrees_with_a_replay_of_each),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -13,9 +13,9 @@
 
 static const struct {
 	const char *label, *member;
-	double scale, floor;
+	double scale, floor, back;
 } figures[QUOTE_FIGURES] = {
-#define FIGURE(id, label, member, scale, floor) {label, member, scale, floor},
+#define FIGURE(id, label, member, scale, floor, back) {label, member, scale, floor, back},
 #include "policy/route/quote/figures.def"
 #undef FIGURE
 };
@@ -184,20 +184,20 @@ static float ratio_log(double actual, double guess, double floor)
  * they are judged. So the end of today is judged: all of them would move it too far. Requests that wait are answered so late that
  * the end of today knows what the quote could not: their misses count too. */
 static void end_told(struct quote_track *t, enum quote_end e, bool missed, bool waited, double ratio,
-	double miss)
+	double miss, double back)
 {
 	double now = log(quote_track_factor(t, e, miss));
 	bool misses = e == QUOTE_LOW ? ratio < now : ratio > now;
-	quote_track_told(t, e, misses || (waited && missed), miss);
+	quote_track_told(t, e, misses || (waited && missed), miss, back);
 }
 
 static void track_learn(struct quote_track *t, const struct quote *q, enum quote_side side,
-	const float logs[QUOTE_ENDS], double miss)
+	const float logs[QUOTE_ENDS], double miss, double back)
 {
 	const bool waited = q->key.place == QUOTE_QUEUED;
 	if (t->n >= QUOTE_LEAST) { /* The wide intervals of the first requests say nothing about the ends. */
-		end_told(t, QUOTE_LOW, side == QUOTE_BELOW, waited, (double)logs[QUOTE_LOW], miss);
-		end_told(t, QUOTE_HIGH, side == QUOTE_ABOVE, waited, (double)logs[QUOTE_HIGH], miss);
+		end_told(t, QUOTE_LOW, side == QUOTE_BELOW, waited, (double)logs[QUOTE_LOW], miss, back);
+		end_told(t, QUOTE_HIGH, side == QUOTE_ABOVE, waited, (double)logs[QUOTE_HIGH], miss, back);
 	}
 	quote_track_add(t, logs);
 }
@@ -217,7 +217,7 @@ enum quote_side quote_learn(struct quote_book *b, const struct quote *q, enum qu
 		return side;
 	const float logs[QUOTE_ENDS] = {ratio_log(actual, g->low, floor),
 		ratio_log(actual, g->expected, floor), ratio_log(actual, g->high, floor)};
-	track_learn(quote_track_of(b, &q->key, f, false, true), q, side, logs, miss);
-	track_learn(quote_track_of(b, &q->key, f, true, true), q, side, logs, miss);
+	track_learn(quote_track_of(b, &q->key, f, false, true), q, side, logs, miss, figures[f].back);
+	track_learn(quote_track_of(b, &q->key, f, true, true), q, side, logs, miss, figures[f].back);
 	return side;
 }

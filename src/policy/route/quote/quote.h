@@ -32,7 +32,7 @@
 #define QUOTE_GROUPS  16384 /* Sessions, families of prompts, holders and models. */
 
 enum quote_figure {
-#define FIGURE(id, label, member, scale, floor) QUOTE_##id,
+#define FIGURE(id, label, member, scale, floor, back) QUOTE_##id,
 #include "policy/route/quote/figures.def"
 #undef FIGURE
 	QUOTE_FIGURES

@@ -23,8 +23,9 @@ void quote_track_add(struct quote_track *t, const float logs[QUOTE_ENDS]);
 double quote_track_factor(const struct quote_track *t, enum quote_end e, double miss);
 /* Return the factor that the share |part| of ratios to the middle is not above. */
 double quote_track_part(const struct quote_track *t, double part);
-/* The end |e| was missed, or held, where the share |miss| is to be missed. */
-void quote_track_told(struct quote_track *t, enum quote_end e, bool missed, double miss);
+/* The end |e| was missed, or held, where the share |miss| is to be missed. An end beyond all ratios that holds moves in
+ * |back| times as fast: the ratios themselves have followed by then. */
+void quote_track_told(struct quote_track *t, enum quote_end e, bool missed, double miss, double back);
 
 /* ---- book.c ---- */
 

@@ -77,10 +77,11 @@ double quote_track_part(const struct quote_track *t, double part)
 	return t->n < QUOTE_LEAST ? 1 : exp(ratios_at(&t->ends[QUOTE_MIDDLE], t->n, part));
 }
 
-void quote_track_told(struct quote_track *t, enum quote_end e, bool missed, double miss)
+void quote_track_told(struct quote_track *t, enum quote_end e, bool missed, double miss, double back)
 {
 	struct quote_ratios *r = &t->ends[e];
-	double out = (r->out != 0 ? r->out : miss) + GAIN * (miss - (missed ? 1 : 0));
+	double step = missed ? miss - 1 : r->out < 0 ? back * miss : miss;
+	double out = (r->out != 0 ? r->out : miss) + GAIN * step;
 	r->out = fmax(LEAST, fmin(MOST, out));
 	if (r->out == 0)
 		r->out = 1e-9; /* 0 says that nothing was learned. */

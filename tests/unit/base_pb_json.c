@@ -41,7 +41,7 @@ static void the_two_styles_differ_in_names_integers_and_defaults(void **state)
 	assert_written(&s, PB_JSON_PROTO3, "{\"cheaperMs\":1.5,\"cachedTokens\":\"18446744073709551615\"}");
 	assert_written(&s, PB_JSON_PLAIN,
 		"{\"policy\":\"\",\"agreed\":0,\"differed\":0,\"cheaper_ms\":1.5,\"dearer_ms\":0,"
-		"\"cached_tokens\":18446744073709551615,\"chosen_cached_tokens\":0}");
+		"\"cached_tokens\":18446744073709551615,\"chosen_cached_tokens\":0,\"share\":0,\"figures\":[]}");
 }
 
 static void enums_bytes_and_signed_numbers_are_written(void **state)

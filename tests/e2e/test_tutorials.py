@@ -51,6 +51,7 @@ NOT_HERE = {
         "docs/fleet/access/hardening.md", "docs/fleet/install/clouds.md", "docs/fleet/install/containers.md", "docs/fleet/install/helm.md",
         "docs/fleet/install/inference-gateway.md", "docs/fleet/install/membership.md", "docs/fleet/install/operator.md", "docs/fleet/install/operator-inside.md"],
     "a real engine, or models": ["docs/fleet/recipes.md", "docs/fleet/traffic/cascade.md", "docs/laptop/lora.md", "docs/laptop/swap.md"],
+    "tenants that hold something": ["docs/fleet/traffic/shares.md"],
     "minutes of a processor": ["docs/fleet/autoscaling/decision.md", "docs/fleet/energy/bench.md"]}
 alone = pytest.mark.skipif(usable() is not None, reason=str(usable()))
 pytestmark = [pytest.mark.plain, pytest.mark.skipif(bool(SANITIZER), reason="the pages start programs that leave no reports")]

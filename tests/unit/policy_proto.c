@@ -41,7 +41,8 @@ static struct proto_generate sample_generate(struct cgn_str body)
 			.new_tokens = 7000,
 			.leg = COGNITORA__V1__LEG__LEG_DECODE,
 			.keep_alive = proto_keep_alive(300000),
-			.once = true},
+			.once = true,
+			.keep_bounded = true},
 		.body = body,
 	};
 }
@@ -87,7 +88,7 @@ static void protobuf_c_reads_what_we_write(void **state)
 	assert_int_equal(m->facts->new_tokens, 7000);
 	assert_int_equal(m->facts->leg, COGNITORA__V1__LEG__LEG_DECODE);
 	assert_int_equal(m->facts->keep_alive, 300002);
-	assert_true(m->facts->once);
+	assert_true(m->facts->once && m->facts->keep_bounded);
 	assert_int_equal(m->body.len, 7);
 	pb_free(&m);
 	assert_null(m);

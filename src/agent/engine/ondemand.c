@@ -72,14 +72,38 @@ bool engine_doubt_end(struct engine *e)
 	return was;
 }
 
-bool engine_enter(struct engine *e, struct engine_waiter *w, const int64_t *keep_alive_ms)
+/* Return the shorter one; below 0: for ever. */
+static int64_t time_shorter(int64_t a, int64_t b)
+{
+	if (a < 0 || b < 0)
+		return a < 0 ? b : a;
+	return a < b ? a : b;
+}
+
+void engine_wish(const struct engine *e, struct engine_waiter *w, const struct engine_wish *wish)
+{
+	const int64_t set = e->ondemand.keep_alive_ms, asked = wish->told ? wish->ms : set;
+	w->known = true;
+	w->bounded = wish->bounded;
+	w->kept_ms = wish->bounded ? time_shorter(asked, set) : asked;
+}
+
+static void interest_end(struct engine_ondemand *d, const struct engine_waiter *w)
+{
+	cgn_nsec until = w->kept_ms < 0 ? SWAP_NEVER : d->used_at + (cgn_nsec)w->kept_ms * CGN_MSEC;
+	if (!w->bounded)
+		d->kept_ms = w->kept_ms;
+	if (!w->bounded || until > d->until)
+		d->until = until;
+}
+
+bool engine_enter(struct engine *e, struct engine_waiter *w)
 {
 	struct engine_ondemand *d = &e->ondemand;
 	cgn_list_init(&w->link);
 	if (!d->on)
 		return true;
 	use_note(e);
-	d->kept_ms = keep_alive_ms != NULL ? *keep_alive_ms : d->keep_alive_ms;
 	if (engine_takes_requests(e))
 		return true;
 	w->since = d->used_at;
@@ -87,11 +111,6 @@ bool engine_enter(struct engine *e, struct engine_waiter *w, const int64_t *keep
 	waiting_count(d, 1);
 	e->host->ops->demand_changed(e->host->user);
 	return false;
-}
-
-void engine_keep(struct engine *e, int64_t ms)
-{
-	e->ondemand.kept_ms = ms;
 }
 
 static void waiter_drop(struct engine *e, struct engine_waiter *w)
@@ -107,6 +126,8 @@ void engine_left(struct engine *e, struct engine_waiter *w)
 	if (!cgn_list_empty(&w->link))
 		waiter_drop(e, w);
 	use_note(e);
+	if (w->known)
+		interest_end(&e->ondemand, w);
 	e->host->ops->demand_changed(e->host->user);
 }
 
@@ -153,17 +174,21 @@ cgn_nsec engine_waits_since(const struct engine *e)
 cgn_nsec engine_expires_at(const struct engine *e)
 {
 	const struct engine_ondemand *d = &e->ondemand;
-	cgn_nsec since = d->used_at > d->loaded_at ? d->used_at : d->loaded_at;
-	return d->kept_ms < 0 ? SWAP_NEVER : since + (cgn_nsec)d->kept_ms * CGN_MSEC;
+	cgn_nsec loaded = d->kept_ms < 0 ? SWAP_NEVER : d->loaded_at + (cgn_nsec)d->kept_ms * CGN_MSEC;
+	if (d->until == 0 || (d->loaded_at > d->used_at && loaded > d->until))
+		return loaded;
+	return d->until;
 }
 
 uint64_t engine_expires_unix_ms(const struct engine *e)
 {
 	const struct engine_ondemand *d = &e->ondemand;
-	uint64_t at = d->used_unix_ms + (uint64_t)d->kept_ms;
+	const cgn_nsec until = engine_expires_at(e);
+	if (until == SWAP_NEVER || d->phase != ONDEMAND_IN)
+		return 0;
+	uint64_t at = d->used_unix_ms + cgn_since(until, d->used_at) / CGN_MSEC;
 	/* Routers get the node's description again when it changes: not with each request. */
-	return d->kept_ms < 0 || d->phase != ONDEMAND_IN ? 0
-							 : (at + EXPIRY_STEP - 1) / EXPIRY_STEP * EXPIRY_STEP;
+	return (at + EXPIRY_STEP - 1) / EXPIRY_STEP * EXPIRY_STEP;
 }
 
 unsigned engine_load_share(const struct engine *e)

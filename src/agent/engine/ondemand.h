@@ -22,6 +22,9 @@ struct engine_refusal {
 struct engine_waiter {
 	struct cgn_link link; /* In engine_ondemand.waiters while the request waits. */
 	cgn_nsec since;
+	/* The end of this request's interest in the engine, from its end on; known once it entered. */
+	bool known, bounded;
+	int64_t kept_ms;
 	/* The engine takes the request now; |no|: it does not. Called once, later than engine_enter. */
 	void (*over)(struct engine_waiter *w, const struct engine_refusal *no);
 };
@@ -60,7 +63,8 @@ struct engine_ondemand {
 	/* ---- requests ---- */
 	struct cgn_link waiters;
 	uint32_t waiting;
-	int64_t kept_ms;  /* keep_alive of the last request. */
+	int64_t kept_ms;  /* keep_alive of the last request that may change the model. */
+	cgn_nsec until;   /* The last interest ends; SWAP_NEVER: it does not. */
 	cgn_nsec used_at; /* Last begin or end of a request. */
 	uint64_t used_unix_ms;
 	cgn_nsec told_at;    /* When the log last had a line of a load that goes on. */
@@ -68,9 +72,19 @@ struct engine_ondemand {
 	struct metric_cell *loads_ok, *loads_failed, *waiting_now;
 };
 void engine_ondemand_init(struct engine *e, const struct config *cfg, const struct config_engine *ce);
-/* Let a request in, after engine_requests counts it. |keep_alive_ms|: NULL: the engine's setting. Returns true: it goes
- * on. False: |w| waits, until it is told or engine_left is called. */
-bool engine_enter(struct engine *e, struct engine_waiter *w, const int64_t *keep_alive_ms);
+/* How long a request wants the engine kept behind it. */
+struct engine_wish {
+	bool told;
+	int64_t ms; /* |told|; below 0: until the engine's room is needed. Not told: the engine's setting. */
+	/* The caller may not load and unload models. The wish holds for this caller: it is at most the engine's setting, and
+	 * ends the interest of no other caller. */
+	bool bounded;
+};
+/* Note the wish of the request |w|. It counts from engine_left on. */
+void engine_wish(const struct engine *e, struct engine_waiter *w, const struct engine_wish *wish);
+/* Let a request with a wish in, after engine_requests counts it. Returns true: it goes on. False: |w| waits, until it is told or
+ * engine_left is called. */
+bool engine_enter(struct engine *e, struct engine_waiter *w);
 /* Return true if requests go on at once. */
 bool engine_takes_requests(const struct engine *e);
 /* The engine refused a request's connection. Returns true if requests wait until a check finds it well or it is loaded
@@ -78,8 +92,6 @@ bool engine_takes_requests(const struct engine *e);
 bool engine_doubt(struct engine *e);
 /* A check found the engine well. Returns true if it was doubted. */
 bool engine_doubt_end(struct engine *e);
-/* Keep the engine for |ms| after the last request that is there; below 0: until its room is needed. */
-void engine_keep(struct engine *e, int64_t ms);
 /* A request has left engine_requests, waiting or not. */
 void engine_left(struct engine *e, struct engine_waiter *w);
 /* Tell all waiting requests that they go on, or why not. */

@@ -513,11 +513,12 @@ static void relay_enter(struct relay *r)
 {
 	char why[600];
 	struct engine_refusal no;
-	int64_t kept_ms;
-	bool told = proto_keep_alive_ms(relay_request(r)->facts.keep_alive, &kept_ms);
-	if (relay_only_loads(r) && told && kept_ms == 0) {
-		engine_keep(r->engine, kept_ms); /* The engine is unloaded when this request has left. */
-		relay_answer_loaded(r);
+	const struct proto_facts *f = &relay_request(r)->facts;
+	struct engine_wish wish = {.bounded = f->keep_bounded};
+	wish.told = proto_keep_alive_ms(f->keep_alive, &wish.ms);
+	engine_wish(r->engine, &r->waiter, &wish);
+	if (relay_only_loads(r) && wish.told && wish.ms == 0) {
+		relay_answer_loaded(r); /* The engine is unloaded when this request has left. */
 		return;
 	}
 	if (!engine_takes_requests(r->engine) &&
@@ -526,7 +527,7 @@ static void relay_enter(struct relay *r)
 		return;
 	}
 	r->waiter.over = on_wait_over;
-	if (engine_enter(r->engine, &r->waiter, told ? &kept_ms : NULL))
+	if (engine_enter(r->engine, &r->waiter))
 		relay_go_on(r);
 }
 

@@ -66,6 +66,7 @@ struct proto_facts {
 	uint64_t keep_alive;    /* RouteFacts.keep_alive; proto_keep_alive makes it. */
 	struct cgn_str tenant;  /* RouteFacts.tenant; empty: the router does not say it. */
 	bool once;              /* RouteFacts.once */
+	bool keep_bounded;      /* RouteFacts.keep_bounded */
 	Cognitora__V1__Leg leg; /* A leg that this build does not know is read as the whole. */
 };
 

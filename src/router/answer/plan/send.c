@@ -13,6 +13,7 @@
 #include "router/request/cascade/cascade.h"
 #include "router/request/hooks/hooks.h"
 #include "router/request/isolate/isolate.h"
+#include "router/request/permit/permit.h"
 #include "router/request/streamusage/streamusage.h"
 #include "router/request/trace/trace.h"
 #include "router/shared/peers/peers.h"
@@ -185,6 +186,7 @@ static void attempt_start(struct gw_req *r, const struct view_model *model, cons
 				.new_tokens = cfg->ticket.new_tokens,
 				.leg = wire_role(leg->role),
 				.keep_alive = r->prompt.keep_alive,
+				.keep_bounded = !gw_permit_change(r, r->prompt.model),
 				.tenant = gw_identity_tenant(&r->identity),
 				.once = cfg->once,
 			},

@@ -389,7 +389,8 @@ static void refusal_note(const struct gw_req *r, const char *action, struct cgn_
 			.from = r->client.peer,
 			.object = object,
 			.why = cgn_str_of(why),
-			.request = r->client.id});
+			.request = r->client.id,
+			.own_line = cgn_str_starts(cgn_str_of(action), "hook.")});
 }
 
 void gw_permit_note(const struct gw_req *r, const char *action, const char *why)
@@ -412,6 +413,17 @@ bool gw_permit_model(const struct gw_req *r, struct cgn_str name)
 	const struct principal p = principal_of(r);
 	return auth_models_have(cgn_str_of(who->models), name) &&
 		authorize(r->w->rules->auth.roles, &p, ACTION_MODEL_USE, name);
+}
+
+bool gw_permit_change(const struct gw_req *r, struct cgn_str model)
+{
+	const struct gw_identity *who = &r->identity;
+	if (r->client.from.peer != NULL)
+		return false;
+	if (who->key_id == NULL)
+		return true;
+	const struct principal p = principal_of(r);
+	return authorize(r->w->rules->auth.roles, &p, ACTION_MODEL_CHANGE, model);
 }
 
 struct cgn_str gw_permit_default(const struct gw_req *r)

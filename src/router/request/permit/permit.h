@@ -15,6 +15,8 @@ bool gw_permit_model(const struct gw_req *r, struct cgn_str name);
 struct cgn_str gw_permit_default(const struct gw_req *r);
 /* Note in the audit log that the request was refused, in its caller's name. |why|: a code. */
 void gw_permit_note(const struct gw_req *r, const char *action, const char *why);
+/* May the holder load and unload the model? True where no keys are asked for; false for another cluster. */
+bool gw_permit_change(const struct gw_req *r, struct cgn_str model);
 /* As gw_permit_model; a refusal goes to the audit log. */
 bool gw_permit_model_noted(const struct gw_req *r, struct cgn_str name);
 /* Return a hash of whose request it is: of the key or the account, else of the tenant. */

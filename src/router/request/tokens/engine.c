@@ -3,6 +3,7 @@
  * prompt cache under a digest of the question. */
 
 #include "base/log/log.h"
+#include "router/request/permit/permit.h"
 #include "router/request/tokens/tokens_priv.h"
 #include "router/request/trace/trace.h"
 
@@ -223,7 +224,8 @@ static void question_send(struct gw_req *r, const struct view_node *node)
 		.facts = {.model = name_at(r, node),
 			.attempt = 1,
 			.router = r->w->shared->instance,
-			.keep_alive = r->prompt.keep_alive},
+			.keep_alive = r->prompt.keep_alive,
+			.keep_bounded = !gw_permit_change(r, r->prompt.model)},
 		.body = cgn_buf_view(&a->body),
 	};
 	a->status = 0;

@@ -116,9 +116,10 @@ def json_lines(file, part=""):
 
 
 def audit_lines(file, event=None, **fields):
-    """Return the lines of an audit log: of |event|, if given, and with these |fields|. A thread of the program
-    writes the file later than the answer is sent: wait with audited() for a line."""
-    return [e for e in json_lines(file) if event in (None, e["event"]) and all(e.get(k) == v for k, v in fields.items())]
+    """Return the lines of an audit log and of its refusals: of |event|, if given, and with these |fields|. A thread of the
+    program writes the files later than the answer is sent: wait with audited() for a line."""
+    lines = json_lines(file) + json_lines(file.with_name(file.name + ".refused"))
+    return [e for e in lines if event in (None, e["event"]) and all(e.get(k) == v for k, v in fields.items())]
 
 
 def audited(file, event, **fields):

@@ -69,7 +69,7 @@ def test_no_secret_is_told(tmp_path, monkeypatch):
                         assert port == metrics_port
         finally:
             store.close()
-        texts = {"answers": "\n".join(outputs)} | {p.name: p.read_text(errors="replace") for p in tmp_path.rglob("*.log")} | {"audit": (tmp_path / "audit.jsonl").read_text()}
+        texts = {"answers": "\n".join(outputs)} | {p.name: p.read_text(errors="replace") for p in tmp_path.rglob("*.log")} | {"audit": (tmp_path / "audit.jsonl").read_text() + (tmp_path / "audit.jsonl.refused").read_text()}
         assert len(texts) >= 7, texts.keys()
         told = {(name, where) for name, s in planted.items() for where, text in texts.items() if s in text}
         assert not told, told

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,21 +12,38 @@
 #include <unistd.h>
 
 #include "base/log/log.h"
+#include "io/net/net/addr.h"
 #include "io/os/linefile/linefile.h"
 #include "policy/who/audit/audit.h"
 
 #define AUDIT_TAG  0xa0d17106U
 #define PATH_BYTES 4200
+#define WHY_BYTES  64
 
-struct audit {
-	uint32_t tag;
+/* A file: of changes, or of refusals. */
+struct audit_log {
 	char *path;
 	int lock; /* Holds PATH.lock; -1: it is not held. */
 	struct linefile *file;
 	struct audit_chain chain; /* The file's thread alone, once it is open. */
+	uint64_t lost;            /* Lines that the metric has. */
+};
+
+/* The refusals of one source without a credential, for one reason, in this second. */
+struct source {
+	char from[NET_ADDR_GROUP_MAX], why[WHY_BYTES];
+	const char *action;
+	uint32_t n;
+};
+
+struct audit {
+	uint32_t tag;
+	struct audit_log changes, refused;
 	struct cgn_timer tick;
 	_Atomic uint32_t refusals, left; /* Count this second's, and what of them was left out. */
-	uint64_t lost;                   /* Lines that the metric has. */
+	pthread_mutex_t lock;            /* Guards the members below. */
+	struct source sources[AUDIT_SOURCES];
+	uint32_t n_sources;
 	struct metric_cell *lines[3], *lost_cell;
 };
 
@@ -36,13 +54,13 @@ static const char *const decisions[] =
 
 static void line_seal(void *user, struct cgn_str line, struct cgn_buf *out)
 {
-	const struct audit *a = user;
+	const struct audit_log *a = user;
 	audit_seal(&a->chain, line, out);
 }
 
 static void line_kept(void *user, struct cgn_str sealed)
 {
-	struct audit *a = user;
+	struct audit_log *a = user;
 	struct cgn_err err;
 	cgn_rc rc = audit_follow(&a->chain, (struct cgn_str){sealed.p, sealed.n - 1}, &err);
 	CGN_MUST(cgn_ok(rc));
@@ -89,7 +107,7 @@ static CGN_RC tail_cut(int fd, const char *path, off_t end, struct cgn_err *err)
 }
 
 /* Let the chain go on from the last line of |path|. */
-static CGN_RC chain_resume(struct audit *a, const char *path, int fd, bool cut, struct cgn_err *err)
+static CGN_RC chain_resume(struct audit_log *a, const char *path, int fd, bool cut, struct cgn_err *err)
 {
 	char room[2 * AUDIT_LINE_MAX];
 	struct cgn_str line;
@@ -104,7 +122,7 @@ static CGN_RC chain_resume(struct audit *a, const char *path, int fd, bool cut, 
 }
 
 /* A file that was rotated is empty, and its chain is in the one before it. */
-static CGN_RC chain_resume_rotated(struct audit *a, struct cgn_err *err)
+static CGN_RC chain_resume_rotated(struct audit_log *a, struct cgn_err *err)
 {
 	char older[PATH_BYTES];
 	if (a->chain.seq > 0)
@@ -119,7 +137,7 @@ static CGN_RC chain_resume_rotated(struct audit *a, struct cgn_err *err)
 }
 
 /* Hold the lock of PATH.lock: the file itself is renamed when it is rotated. */
-static CGN_RC file_lock(struct audit *a, struct cgn_err *err)
+static CGN_RC file_lock(struct audit_log *a, struct cgn_err *err)
 {
 	char path[PATH_BYTES];
 	(void)snprintf(path, sizeof path, "%s.lock", a->path);
@@ -133,7 +151,7 @@ static CGN_RC file_lock(struct audit *a, struct cgn_err *err)
 	return CGN_OK;
 }
 
-static CGN_RC chain_open(struct audit *a, struct cgn_err *err)
+static CGN_RC chain_open(struct audit_log *a, struct cgn_err *err)
 {
 	int fd = open(a->path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOCTTY, 0640);
 	if (fd < 0)
@@ -146,7 +164,7 @@ static CGN_RC chain_open(struct audit *a, struct cgn_err *err)
 
 /* ---- lines ---- */
 
-static void line_add(struct audit *a, const struct audit_event *e)
+static void line_write(struct audit_log *to, const struct audit_event *e)
 {
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf line = {.limit = AUDIT_LINE_MAX};
 	const struct log_field fields[] = {F_STR("decision", decisions[e->decision]), F_STRN("by", e->kind),
@@ -154,9 +172,49 @@ static void line_add(struct audit *a, const struct audit_event *e)
 		F_STRN("object", e->object), F_STRN("why", e->why), F_STRN("request", e->request)};
 	log_line(&line, e->decision == AUDIT_ALLOWED ? LOG_INFO : LOG_WARN, e->action, fields,
 		CGN_COUNT(fields));
-	metric_add(a->lines[e->decision], 1);
 	if (!line.bad)
-		linefile_add(a->file, cgn_buf_view(&line));
+		linefile_add(to->file, cgn_buf_view(&line));
+}
+
+static bool source_is(const struct source *a, const struct source *b)
+{
+	return strcmp(a->from, b->from) == 0 && strcmp(a->why, b->why) == 0 && a->action == b->action;
+}
+
+/* Count a refusal of |of|. Returns whether it is the first one of that kind in this second, which is written. */
+static bool source_note(struct audit *a, const struct source *of)
+{
+	bool first = false;
+	(void)pthread_mutex_lock(&a->lock);
+	uint32_t i = 0;
+	while (i < a->n_sources && !source_is(&a->sources[i], of))
+		i++;
+	if (i < AUDIT_SOURCES) {
+		first = i == a->n_sources;
+		a->n_sources += first;
+		if (first)
+			a->sources[i] = *of;
+		a->sources[i].n++;
+	} else {
+		(void)atomic_fetch_add_explicit(&a->left, 1, memory_order_relaxed);
+	}
+	(void)pthread_mutex_unlock(&a->lock);
+	return first;
+}
+
+/* Is the refusal one of those that are written? */
+static bool refusal_counts(struct audit *a, const struct audit_event *e)
+{
+	struct source source = {.action = e->action};
+	if (e->name.n == 0 && !e->own_line) {
+		net_addr_group(e->from, source.from);
+		(void)cgn_str_copyz(source.why, sizeof source.why, e->why);
+		return source_note(a, &source);
+	}
+	if (atomic_fetch_add_explicit(&a->refusals, 1, memory_order_relaxed) < AUDIT_REFUSALS)
+		return true;
+	(void)atomic_fetch_add_explicit(&a->left, 1, memory_order_relaxed);
+	return false;
 }
 
 void audit_note(struct audit *a, const struct audit_event *e)
@@ -164,20 +222,18 @@ void audit_note(struct audit *a, const struct audit_event *e)
 	if (a == NULL)
 		return;
 	CGN_LIVE(a, AUDIT_TAG);
-	if (e->decision == AUDIT_REFUSED &&
-		atomic_fetch_add_explicit(&a->refusals, 1, memory_order_relaxed) >= AUDIT_REFUSALS) {
-		metric_add(a->lines[AUDIT_REFUSED], 1);
-		(void)atomic_fetch_add_explicit(&a->left, 1, memory_order_relaxed);
-		return;
-	}
-	line_add(a, e);
+	metric_add(a->lines[e->decision], 1);
+	if (e->decision != AUDIT_REFUSED)
+		line_write(&a->changes, e);
+	else if (refusal_counts(a, e))
+		line_write(&a->refused, e);
 }
 
-static void count_add(struct audit *a, const char *action, uint64_t n, const char *why)
+static void count_add(struct audit_log *to, const char *action, uint64_t n, const char *why)
 {
 	char text[32];
 	(void)snprintf(text, sizeof text, "%llu lines", (unsigned long long)n);
-	line_add(a,
+	line_write(to,
 		&(struct audit_event){.action = action,
 			.decision = AUDIT_FAILED,
 			.kind = CGN_STR("program"),
@@ -185,22 +241,54 @@ static void count_add(struct audit *a, const char *action, uint64_t n, const cha
 			.why = cgn_str_of(why)});
 }
 
-/* Write a line of the events that are missing in the file. */
-static void gaps_tell(struct audit *a)
+/* Write a line of each source that was refused again for the same reason in this second. */
+static void sources_tell(struct audit *a)
 {
-	uint32_t left = atomic_exchange_explicit(&a->left, 0, memory_order_relaxed);
-	uint64_t dropped = linefile_dropped(a->file), lost = dropped - a->lost;
-	atomic_store_explicit(&a->refusals, 0, memory_order_relaxed);
-	if (left > 0)
-		count_add(a, "audit.left_out", left, "more refusals in a second than are written");
+	struct source sources[AUDIT_SOURCES];
+	char text[48];
+	(void)pthread_mutex_lock(&a->lock);
+	uint32_t n = a->n_sources;
+	memcpy(sources, a->sources, sizeof sources);
+	memset(a->sources, 0, sizeof a->sources);
+	a->n_sources = 0;
+	(void)pthread_mutex_unlock(&a->lock);
+	for (uint32_t i = 0; i < n; i++) {
+		if (sources[i].n < 2)
+			continue;
+		(void)snprintf(text, sizeof text, "%u more in the same second", sources[i].n - 1);
+		line_write(&a->refused,
+			&(struct audit_event){.action = sources[i].action,
+				.decision = AUDIT_REFUSED,
+				.kind = CGN_STR("address"),
+				.from = cgn_str_of(sources[i].from),
+				.object = cgn_str_of(text),
+				.why = cgn_str_of(sources[i].why)});
+	}
+}
+
+static void lost_tell(struct audit *a, struct audit_log *log)
+{
+	uint64_t dropped = linefile_dropped(log->file), lost = dropped - log->lost;
 	if (lost == 0)
 		return;
-	a->lost = dropped;
+	log->lost = dropped;
 	metric_add(a->lost_cell, lost);
-	cgn_log(ERROR, "audit.lost", F_U64("lines", lost), F_STR("file", a->path),
+	cgn_log(ERROR, "audit.lost", F_U64("lines", lost), F_STR("file", log->path),
 		F_STR("why", "the disk is full or too slow"),
 		F_STR("then", "a line in the file counts them"));
-	count_add(a, "audit.lost", lost, "the disk was full or too slow");
+	count_add(log, "audit.lost", lost, "the disk was full or too slow");
+}
+
+/* Write a line of the events that are missing in the files. */
+static void gaps_tell(struct audit *a)
+{
+	sources_tell(a);
+	uint32_t left = atomic_exchange_explicit(&a->left, 0, memory_order_relaxed);
+	atomic_store_explicit(&a->refusals, 0, memory_order_relaxed);
+	if (left > 0)
+		count_add(&a->refused, "audit.left_out", left, "more refusals in a second than are written");
+	lost_tell(a, &a->changes);
+	lost_tell(a, &a->refused);
 }
 
 static void audit_tick(struct cgn_timer *t)
@@ -212,13 +300,20 @@ static void audit_tick(struct cgn_timer *t)
 
 /* ---- life ---- */
 
-static CGN_RC file_open(struct audit *a, const struct config *cfg, struct cgn_err *err)
+static CGN_RC file_open(struct audit_log *log, const struct config *cfg, struct cgn_err *err)
 {
-	const struct linefile_seal seal = {.seal = line_seal, .kept = line_kept, .user = a};
-	CGN_TRY(file_lock(a, err));
-	CGN_TRY(chain_open(a, err));
-	return linefile_open_sealed(a->path, cfg->security.audit_size, (unsigned)cfg->security.audit_files,
-		&seal, &a->file, err);
+	const struct linefile_seal seal = {.seal = line_seal, .kept = line_kept, .user = log};
+	CGN_TRY(file_lock(log, err));
+	CGN_TRY(chain_open(log, err));
+	return linefile_open_sealed(log->path, cfg->security.audit_size, (unsigned)cfg->security.audit_files,
+		&seal, &log->file, err);
+}
+
+static char *path_refused(const char *path)
+{
+	char text[PATH_BYTES];
+	(void)snprintf(text, sizeof text, "%s" AUDIT_REFUSED_END, path);
+	return cgn_str_dupz(cgn_str_of(text));
 }
 
 CGN_RC audit_open(struct cgn_loop *l, struct telemetry *t, const struct config *cfg, struct audit **out,
@@ -229,13 +324,16 @@ CGN_RC audit_open(struct cgn_loop *l, struct telemetry *t, const struct config *
 		return CGN_OK;
 	struct audit *a = CGN_NEW(struct audit);
 	*a = (struct audit){.tag = AUDIT_TAG,
-		.lock = -1,
-		.path = cgn_str_dupz(cgn_str_of(cfg->security.audit_file)),
+		.changes = {.lock = -1, .path = cgn_str_dupz(cgn_str_of(cfg->security.audit_file))},
+		.refused = {.lock = -1, .path = path_refused(cfg->security.audit_file)},
 		.lost_cell = METRIC_ONE(t, AUDIT_LOST)};
+	(void)pthread_mutex_init(&a->lock, NULL);
 	for (size_t i = 0; i < CGN_COUNT(a->lines); i++)
 		a->lines[i] = METRIC_OF(t, AUDIT_EVENTS, decisions[i]);
 	cgn_timer_init(&a->tick, l, audit_tick);
-	cgn_rc rc = file_open(a, cfg, err);
+	cgn_rc rc = file_open(&a->changes, cfg, err);
+	if (cgn_ok(rc))
+		rc = file_open(&a->refused, cfg, err);
 	if (!cgn_ok(rc)) {
 		audit_close(&a);
 		return cgn_err_of(rc, "security.audit_file", err);
@@ -250,7 +348,18 @@ CGN_RC audit_reopen(struct audit *a, struct cgn_err *err)
 	if (a == NULL)
 		return CGN_OK;
 	CGN_LIVE(a, AUDIT_TAG);
-	return cgn_err_of(linefile_reopen(a->file, a->path, err), "security.audit_file", err);
+	cgn_rc rc = linefile_reopen(a->changes.file, a->changes.path, err);
+	if (cgn_ok(rc))
+		rc = linefile_reopen(a->refused.file, a->refused.path, err);
+	return cgn_err_of(rc, "security.audit_file", err);
+}
+
+static void log_close(struct audit_log *log)
+{
+	linefile_close(&log->file);
+	if (log->lock >= 0)
+		close(log->lock);
+	free(log->path);
 }
 
 void audit_close(struct audit **take)
@@ -259,12 +368,11 @@ void audit_close(struct audit **take)
 	if (a == NULL)
 		return;
 	cgn_timer_cancel(&a->tick);
-	if (a->file != NULL)
+	if (a->changes.file != NULL && a->refused.file != NULL)
 		gaps_tell(a);
-	linefile_close(&a->file);
-	if (a->lock >= 0)
-		close(a->lock);
+	log_close(&a->changes);
+	log_close(&a->refused);
+	(void)pthread_mutex_destroy(&a->lock);
 	a->tag = 0;
-	free(a->path);
 	free(a);
 }

@@ -478,7 +478,7 @@ static CGN_RC router_open(struct router *r, struct cgn_err *err)
 	CGN_TRY(scaler_load(r, err));
 	CGN_TRY(cluster_view_new(r->members.cluster, gw_rules_name_of, r->published.rules, &r->published.view,
 		err));
-	r->shared.admission = gw_admission_open(r->loop, r->shared.telemetry, r->published.rules,
+	r->shared.admission = gw_admission_open(r->loop, &r->shared, r->published.rules,
 		r->members.cluster->stats, r->published.view, r->started);
 	CGN_TRY(router_batches_load(r, err));
 	CGN_TRY(workers_open(r, err));

@@ -31,7 +31,7 @@ def says_share(answer, nouns, held=None):
 
 def head(path, headers, more=()):
     fields = "".join(f"{k}: {v}\r\n" for k, v in {**headers, **dict(more)}.items())
-    return f"POST {path} HTTP/1.1\r\nHost: x\r\n{fields}\r\n".encode()
+    return f"POST {path} HTTP/1.1\r\nHost: localhost\r\n{fields}\r\n".encode()
 
 
 @contextlib.contextmanager

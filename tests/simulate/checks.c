@@ -110,6 +110,36 @@ static bool queue_rests(struct json_val doc)
 	return true;
 }
 
+/* Files and batches stay. */
+static bool share_rests(struct json_val share)
+{
+	return text_is(share, "share", "files") || text_is(share, "share", "batches") ||
+		json_get_u64(share, "held", 0) == 0;
+}
+
+static bool tenant_rests(struct json_val t)
+{
+	struct json_val shares, s;
+	if (!json_get(t, "shares", &shares) || shares.type != JSON_ARRAY)
+		return not_yet("a tenant has no shares: %.*s", (int)t.raw.n, t.raw.p);
+	for (struct json_iter it = json_iter_of(shares); json_next_elem(&it, &s);)
+		if (!share_rests(s))
+			return not_yet("a tenant without requests holds a share: %.*s", (int)t.raw.n,
+				t.raw.p);
+	return true;
+}
+
+static bool shares_rest(struct json_val doc)
+{
+	struct json_val list, t;
+	if (!json_get(doc, "tenants", &list) || list.type != JSON_ARRAY)
+		return not_yet("/tenants has no tenants");
+	for (struct json_iter it = json_iter_of(list); json_next_elem(&it, &t);)
+		if (!tenant_rests(t))
+			return false;
+	return true;
+}
+
 static bool engine_rests(struct json_val doc)
 {
 	if (json_get_u64(doc, "running", 0) != 0 || json_get_u64(doc, "waiting", 0) != 0)
@@ -152,7 +182,8 @@ static bool all_rests(void)
 		if (!blocks_count(&cluster.node[i]))
 			return false;
 	bool ok = document_holds(&cluster.router, 9091, "/nodes", nodes_rest) &&
-		document_holds(&cluster.router, 9091, "/queue", queue_rests);
+		document_holds(&cluster.router, 9091, "/queue", queue_rests) &&
+		document_holds(&cluster.router, 9091, "/tenants", shares_rest);
 	/* A stalled answer of an odd engine stays with it. */
 	for (size_t i = 0; ok && i < cluster.n_nodes; i++)
 		ok = cluster.node[i].odd ||

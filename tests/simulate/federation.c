@@ -546,7 +546,7 @@ static void peers_check(void)
 static void quiet_check(struct side *s)
 {
 	static const char *const gauges[] = {"cgn_queue_depth", "cgn_inflight_requests",
-		"cgn_requests_inflight", "cgn_inflight_body_bytes"};
+		"cgn_requests_inflight", "cgn_inflight_body_bytes", "cgn_share_held"};
 	struct cgn_buf text = admin_get(s, "/metrics");
 	const char *z = cgn_buf_z(&text);
 	for (size_t i = 0; i < CGN_COUNT(gauges); i++)

@@ -41,7 +41,15 @@ static void on_change(void *user, const char *model, int by, cgn_nsec wait)
 	assert_true(h->depth >= 0);
 }
 
-static const struct admission_ops ops = {.on_verdict = on_verdict, .on_change = on_change};
+/* A request of the tenant "hog" may go while more than two places are free. */
+static bool tenant_may(void *user, struct cgn_str model, struct cgn_str tenant, uint64_t free)
+{
+	(void)user;
+	assert_true(cgn_str_is(model, "m"));
+	return !cgn_str_is(tenant, "hog") || free > 2;
+}
+
+static const struct admission_ops ops = {.on_verdict = on_verdict, .may = tenant_may, .on_change = on_change};
 
 static void house_open(struct house *h, uint32_t max_queue)
 {
@@ -74,6 +82,34 @@ static struct admission_ticket ticket_at(cgn_nsec now)
 			.new_tokens = 10,
 			.answer_tokens = 10,
 			.arrived = now}};
+}
+
+static void a_tenant_with_its_share_is_passed_by_others(void **state)
+{
+	(void)state;
+	struct house h;
+	house_open(&h, 16);
+	struct admission_ticket hog = ticket_at(1), other = ticket_at(2);
+	hog.item.tenant = CGN_STR("hog");
+	admission_enter(h.a, &hog, 1);
+	assert_int_equal(hog.verdict, ADMISSION_WAITS);
+	admission_enter(h.a, &other, 2);
+	assert_int_equal(other.verdict, ADMISSION_ADMITTED);
+	hog.bounced = false;
+	assert_true(admission_leave(h.a, &hog, 3));
+	/* A request that a node failed has its place already. */
+	hog.n_excluded = 1;
+	hog.excluded[0] = other.slot;
+	admission_enter(h.a, &hog, 4);
+	assert_int_equal(hog.verdict, ADMISSION_ADMITTED);
+	/* At the drain those that may not go are refused too. */
+	struct admission_ticket last = ticket_at(5);
+	last.item.tenant = CGN_STR("hog");
+	admission_enter(h.a, &last, 5);
+	admission_drain(h.a, 6);
+	admission_poll(h.a, 7);
+	assert_int_equal(last.verdict, ADMISSION_DRAINING);
+	house_close(&h);
 }
 
 static void a_place_is_given_once(void **state)
@@ -510,6 +546,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_place_is_given_once),
+		cmocka_unit_test(a_tenant_with_its_share_is_passed_by_others),
 		cmocka_unit_test(a_request_that_is_pulled_waits_no_more),
 		cmocka_unit_test(a_displaced_request_is_answered),
 		cmocka_unit_test(a_bounced_request_goes_first_a_moment_later),

@@ -534,6 +534,38 @@ static void rate_counts_only_the_time_in_which_items_wait(void **state)
 	assert_true(queue_rate_time(&never, 3, now + 2 * CGN_SEC) == 6 * CGN_SEC);
 }
 
+static bool is_not_held_back(void *user, struct cgn_str tenant)
+{
+	return !cgn_str_is(tenant, user);
+}
+
+static void a_tenant_that_may_not_go_is_passed_over(void **state)
+{
+	(void)state;
+	struct queue *q = queue_of(QUEUE_FCFS, 16);
+	struct queue_item a[3] = {item_of("a", 9, 10, 1), item_of("a", 5, 10, 2), item_of("a", 5, 10, 3)},
+			  b[2] = {item_of("b", 5, 10, 4), item_of("b", 0, 10, 5)};
+	char held[] = "a";
+	for (int i = 0; i < 3; i++)
+		put_item(q, &a[i]);
+	for (int i = 0; i < 2; i++)
+		put_item(q, &b[i]);
+	queue_gate(q, is_not_held_back, held);
+	assert_ptr_equal(take_item(q, 10), &b[0]);
+	assert_ptr_equal(take_item(q, 10), &b[1]);
+	assert_null(take_item(q, 10));
+	assert_int_equal(queue_len(q), 3);
+	queue_return(q, &b[0]);
+	assert_ptr_equal(take_item(q, 10), &b[0]);
+	assert_ptr_equal(queue_pull(q), &a[0]); /* queue_pull asks no gate. */
+	assert_null(take_item(q, 10));
+	queue_gate(q, NULL, NULL);
+	assert_ptr_equal(take_item(q, 10), &a[1]);
+	assert_ptr_equal(queue_pull(q), &a[2]);
+	assert_null(queue_pull(q));
+	queue_free(&q);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -548,6 +580,7 @@ int main(void)
 		cmocka_unit_test(idleness_is_not_saved_up),
 		cmocka_unit_test(a_full_queue_displaces_the_largest_lowest_tenant),
 		cmocka_unit_test(what_found_no_room_goes_first),
+		cmocka_unit_test(a_tenant_that_may_not_go_is_passed_over),
 		cmocka_unit_test(a_change_of_policy_sorts_again),
 		cmocka_unit_test(random_operations_agree_with_a_naive_model),
 		cmocka_unit_test(rate_counts_only_the_time_in_which_items_wait),

@@ -31,7 +31,7 @@ static void one_holder_gets_most_and_never_all(void **state)
 		held = 0;
 		free = size;
 		(void)take_all(QUOTA_REQUESTS, &held, &free);
-		assert_true(held == (size * 4 / 5 > 1 ? size * 4 / 5 : 1));
+		assert_true(held == (size * 9 / 10 > 1 ? size * 9 / 10 : 1));
 	}
 }
 

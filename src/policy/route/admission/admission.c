@@ -26,12 +26,21 @@ static void queue_release(struct admission_queue *q)
 	free(q);
 }
 
+static bool tenant_may(void *user, struct cgn_str tenant)
+{
+	const struct admission_queue *q = user;
+	return q->of->ops->may(q->of->user, cgn_str_of(q->model), tenant, q->of->free);
+}
+
 static struct admission_queue *queue_add(struct admission *a, const struct admission_ticket *t)
 {
 	struct queue_rules rules = order_rules(a);
 	struct admission_queue *q = CGN_NEW(struct admission_queue);
 	q->model = cgn_str_dupz(t->model);
+	q->of = a;
 	q->order = queue_new(&rules);
+	if (a->ops->may != NULL)
+		queue_gate(q->order, tenant_may, q);
 	cgn_list_init(&q->retries);
 	q->bucket = admission_bucket(t->model);
 	q->role = t->role;
@@ -116,17 +125,15 @@ void admission_retry_drop(struct admission_queue *q, struct admission_ticket *t)
 }
 
 /* Take any ticket out of |q|, whether there is room for it or not; NULL: |q| is empty. */
-static struct admission_ticket *queue_pull(struct admission *a, struct admission_queue *q)
+static struct admission_ticket *ticket_pull(struct admission_queue *q)
 {
-	struct queue_item *it = NULL;
 	if (q->n_retries > 0) {
 		struct admission_ticket *t = CGN_CONTAINER(q->retries.next, struct admission_ticket, retry);
 		admission_retry_drop(q, t);
 		return t;
 	}
-	return queue_take(q->order, a->now, &it) != QUEUE_NONE
-		? CGN_CONTAINER(it, struct admission_ticket, item)
-		: NULL;
+	struct queue_item *it = queue_pull(q->order);
+	return it != NULL ? CGN_CONTAINER(it, struct admission_ticket, item) : NULL;
 }
 
 /* ---- verdicts ---- */
@@ -177,7 +184,7 @@ static void refuse_all(struct admission *a, struct admission_queue *q, enum admi
 	unsigned retry_after)
 {
 	struct admission_ticket *t;
-	while ((t = queue_pull(a, q)) != NULL) {
+	while ((t = ticket_pull(q)) != NULL) {
 		admission_answer(a, t, verdict, retry_after);
 		admission_queue_changed(a, q, -1);
 	}
@@ -299,7 +306,7 @@ struct admission_ticket *admission_pull(struct admission *a)
 	CGN_LIVE(a, ADMISSION_TAG);
 	cgn_list_each (k, &a->queues) {
 		struct admission_queue *q = CGN_CONTAINER(k, struct admission_queue, link);
-		struct admission_ticket *t = queue_pull(a, q);
+		struct admission_ticket *t = ticket_pull(q);
 		if (t != NULL) {
 			t->queue = NULL;
 			admission_queue_changed(a, q, -1);

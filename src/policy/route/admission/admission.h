@@ -107,6 +107,9 @@ struct admission_ticket {
 struct admission_ops {
 	/* The verdict of |t| is set; |t| does not wait any more. */
 	void (*on_verdict)(void *user, struct admission_ticket *t);
+	/* May a request of |tenant| be admitted for |model| while |free| places are free? NULL: all may. A request that came back, or that a
+	 * node failed, may without a question. */
+	bool (*may)(void *user, struct cgn_str model, struct cgn_str tenant, uint64_t free);
 	/* |by| more requests wait for |model|; the next request would wait about |wait|. */
 	void (*on_change)(void *user, const char *model, int by, cgn_nsec wait);
 };

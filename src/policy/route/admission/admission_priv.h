@@ -10,6 +10,7 @@ struct admission_queue {
 	char *model;
 	size_t bucket;
 	enum admission_role role;
+	struct admission *of; /* The queue's gate asks it. */
 	struct queue *order;
 	struct cgn_link retries; /* Tickets of requests that a node failed; they go first. */
 	size_t n_retries;
@@ -30,7 +31,8 @@ struct admission {
 	void *user;
 	const struct node_stats *stats;
 	const struct cluster_view *view;
-	cgn_nsec now; /* Time of the current call. */
+	cgn_nsec now;  /* Time of the current call. */
+	uint64_t free; /* Places of the candidates that room_find saw last. */
 	cgn_nsec started;
 	cgn_nsec drain_at; /* 0: no drain. */
 	struct cgn_link queues;

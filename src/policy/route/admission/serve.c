@@ -16,11 +16,13 @@ static uint32_t node_room(const struct admission *a, const struct route_cand *c)
 }
 
 /* Return the most room of the |n| candidates, and its slot. */
-static uint32_t room_most(const struct admission *a, size_t n, uint16_t *slot)
+static uint32_t room_most(struct admission *a, size_t n, uint16_t *slot)
 {
 	uint32_t most = 0;
+	a->free = 0;
 	for (size_t i = 0; i < n; i++) {
 		uint32_t room = node_room(a, &a->cands[i]);
+		a->free += room;
 		if (room <= most)
 			continue;
 		most = room;

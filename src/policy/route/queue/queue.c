@@ -39,6 +39,8 @@ struct queue {
 	struct cgn_link returned; /* Items, linked by by_age. */
 	size_t n;
 	uint64_t tokens, seq;
+	queue_may *may; /* NULL: all tenants may go. */
+	void *user;
 	struct queue_flow *buckets[FLOW_BUCKETS];
 };
 
@@ -235,6 +237,19 @@ void queue_drop(struct queue *q, struct queue_item *it)
 		item_extract(q, it);
 }
 
+static bool flow_may(const struct queue *q, const struct queue_flow *f)
+{
+	return q->may == NULL || q->may(q->user, flow_first(f)->tenant);
+}
+
+static bool class_may(const struct queue *q, const struct queue_class *c)
+{
+	cgn_list_each (l, &c->turns)
+		if (flow_may(q, CGN_CONTAINER(l, struct queue_flow, turn)))
+			return true;
+	return false;
+}
+
 /* Return the class whose oldest item is the oldest after aging by priority; of equal ones the higher
  * class. */
 static struct queue_class *class_next(struct queue *q)
@@ -243,7 +258,7 @@ static struct queue_class *class_next(struct queue *q)
 	cgn_nsec least = 0;
 	for (unsigned p = QUEUE_PRIORITIES; p-- > 0;) {
 		struct queue_class *c = &q->classes[p];
-		if (c->n == 0)
+		if (c->n == 0 || !class_may(q, c))
 			continue;
 		cgn_nsec key = CGN_CONTAINER(c->by_age.next, struct queue_item, by_age)->arrived +
 			(QUEUE_PRIORITIES - 1 - p) * QUEUE_STEP;
@@ -255,10 +270,16 @@ static struct queue_class *class_next(struct queue *q)
 	return best;
 }
 
-static struct queue_flow *flow_next(struct queue_class *c)
+/* Return the flow whose turn it is, of those that may go, of which there is one. */
+static struct queue_flow *flow_next(const struct queue *q, struct queue_class *c)
 {
 	for (;;) {
 		struct queue_flow *f = CGN_CONTAINER(c->turns.next, struct queue_flow, turn);
+		if (!flow_may(q, f)) {
+			cgn_list_drop(&f->turn);
+			cgn_list_push(&c->turns, &f->turn);
+			continue;
+		}
 		if (!f->on_turn)
 			f->deficit += (uint64_t)QUEUE_QUANTUM * f->weight;
 		f->on_turn = true;
@@ -292,7 +313,7 @@ enum queue_take queue_take(struct queue *q, cgn_nsec now, struct queue_item **ou
 		return item_is_late(*out, now) && (*out)->firm ? QUEUE_LATE : QUEUE_GO;
 	}
 	for (struct queue_class *c; (c = class_next(q)) != NULL;) {
-		struct queue_flow *f = flow_next(c);
+		struct queue_flow *f = flow_next(q, c);
 		struct queue_item *it = f->heap;
 		bool late = item_is_late(it, now);
 		if (late && !it->firm && q->rules.policy == QUEUE_DEADLINE && !it->late) {
@@ -306,6 +327,24 @@ enum queue_take queue_take(struct queue *q, cgn_nsec now, struct queue_item **ou
 		return late && it->firm ? QUEUE_LATE : QUEUE_GO;
 	}
 	return QUEUE_NONE;
+}
+
+void queue_gate(struct queue *q, queue_may *may, void *user)
+{
+	CGN_LIVE(q, QUEUE_TAG);
+	q->may = may;
+	q->user = user;
+}
+
+struct queue_item *queue_pull(struct queue *q)
+{
+	struct queue_item *it = NULL;
+	CGN_LIVE(q, QUEUE_TAG);
+	queue_may *may = q->may;
+	q->may = NULL;
+	(void)queue_take(q, 0, &it);
+	q->may = may;
+	return it;
 }
 
 /* ---- inspection ---- */

@@ -29,6 +29,8 @@
  * sessions of agents that have used little lately go before those that have used much. No item is passed by one that
  * arrived more than QUEUE_SERVED_PATIENCE later.
  *
+ * 4. A tenant that may not go (queue_gate) is passed over, keeps its turn, and is credited nothing meanwhile.
+ *
  * Cost: put, take and drop are O(log n) amortised (a pairing heap for each tenant); the 10 classes and the
  * QUEUE_MAX_COST / QUEUE_QUANTUM turns of step 2 are constants. A put into a full queue, queue_ahead and
  * queue_each visit each waiting tenant; queue_tune visits each item. Memory: the items (QUEUE_ITEM_BYTES
@@ -105,10 +107,16 @@ enum queue_put queue_put(struct queue *q, struct queue_item *it, struct queue_it
 void queue_return(struct queue *q, struct queue_item *it);
 /* Take |it| out; does nothing when it is not in. */
 void queue_drop(struct queue *q, struct queue_item *it);
-/* Take the next item out. QUEUE_LATE: the item is firm and can no longer meet its deadline; call again for
+/* From now on only items of tenants that |may| grants go, and items that came back; NULL: all. |may| must not call the queue. */
+typedef bool queue_may(void *user, struct cgn_str tenant);
+void queue_gate(struct queue *q, queue_may *may, void *user);
+/* Take the next item out that may go. QUEUE_LATE: the item is firm and can no longer meet its deadline; call again for
  * another. */
 enum queue_take { QUEUE_NONE, QUEUE_GO, QUEUE_LATE };
 enum queue_take queue_take(struct queue *q, cgn_nsec now, struct queue_item **out);
+
+/* Take any item out, whether it may go or not. NULL: there is none. */
+struct queue_item *queue_pull(struct queue *q);
 
 bool queue_has(const struct queue_item *it);
 size_t queue_len(const struct queue *q);

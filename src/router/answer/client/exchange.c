@@ -8,6 +8,7 @@
 #include "router/answer/files/files.h"
 #include "router/answer/plan/away.h"
 #include "router/answer/plan/handoff.h"
+#include "router/answer/plan/place.h"
 #include "router/answer/plan/queue.h"
 #include "router/answer/plan/refused.h"
 #include "router/answer/quote/quote.h"
@@ -64,6 +65,7 @@ enum gw_step gw_finish(struct gw_req *r)
 		gw_tokens_end(r);
 	gw_queue_end(r);
 	gw_refused_over(r);
+	gw_place_give(r); /* before the end of the leg, which lets others go */
 	gw_leg_close(r);
 	cgn_timer_cancel(&r->timer);
 	cgn_timer_cancel(&r->keepalive);

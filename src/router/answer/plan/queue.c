@@ -6,6 +6,7 @@
 
 #include "router/answer/answer/resume.h"
 #include "router/answer/plan/legs.h"
+#include "router/answer/plan/place.h"
 #include "router/answer/plan/queue.h"
 #include "router/answer/plan/refused.h"
 #include "router/answer/plan/states.h"
@@ -114,8 +115,8 @@ static void on_verdict(struct cgn_loop *l, struct cgn_post *p);
 
 static struct gw_ticket *ticket_new(struct gw_req *r)
 {
-	struct gw_ticket *t =
-		cgn_zeroed(1, sizeof *t + r->prompt.model.n + r->identity.tenant.n + 2, CGN_HERE);
+	struct gw_ticket *t = cgn_zeroed(1,
+		sizeof *t + r->prompt.model.n + gw_identity_tenant(&r->identity).n + 2, CGN_HERE);
 	char *names = (char *)(t + 1);
 	t->tag = GW_TICKET_TAG;
 	atomic_init(&t->refs, 1);
@@ -125,7 +126,7 @@ static struct gw_ticket *ticket_new(struct gw_req *r)
 	t->on_verdict = on_verdict;
 	t->r = r;
 	t->policy.model = name_copy(&names, r->prompt.model);
-	t->policy.item.tenant = name_copy(&names, r->identity.tenant);
+	t->policy.item.tenant = name_copy(&names, gw_identity_tenant(&r->identity));
 	t->policy.role = role_of(r);
 	return t;
 }
@@ -181,6 +182,7 @@ static void ticket_exclude(struct gw_ticket *t, struct gw_req *r)
 static void ticket_post(struct gw_ticket *t, struct gw_req *r)
 {
 	t->seen = ADMISSION_WAITS;
+	t->has_place = r->plan.place != 0 || r->identity.own;
 	ticket_exclude(t, r);
 	gw_ticket_ref(t);
 	cgn_loop_post(t->admission->loop, &t->ask, gw_admission_on_enter);
@@ -383,6 +385,9 @@ static enum gw_step queue_timed_out(struct gw_req *r)
 	if (r->plan.barred_w > 0)
 		return power_refuse(r, admission_retry_after(ms * CGN_MSEC), "when it was last tried",
 			r->plan.barred_w);
+	struct quota_told told;
+	if (!r->answer.head_sent && gw_place_lacks(r, &told))
+		return gw_place_refuse(r, &told, admission_retry_after(ms * CGN_MSEC));
 	struct gw_refusal how = {503, "server_error", "queue_timeout", .reason = "queue_timeout",
 		.retry_after = admission_retry_after(ms * CGN_MSEC)};
 	return gw_plan_fail(r, &how,
@@ -408,6 +413,9 @@ static enum gw_step queue_refused(struct gw_req *r, enum admission_verdict verdi
 	if (verdict == ADMISSION_DRAINING)
 		return gw_plan_fail(r, &leaving,
 			"this router is shutting down: try another one, or again in a moment");
+	struct quota_told told;
+	if (!r->answer.head_sent && gw_place_lacks(r, &told))
+		return gw_place_refuse(r, &told, retry_after);
 	return gw_plan_fail(r, &full,
 		"every node that serves %.*s is busy, and the queue is full (router.admission.max_queue)",
 		CGN_STR_ARG(r->prompt.model));
@@ -447,6 +455,7 @@ enum gw_step gw_queue(struct gw_req *r)
 	cgn_nsec now = cgn_loop_now(r->w->loop), until = r->plan.queued_at + r->w->rules->queue.timeout;
 	CGN_MUST(t != NULL);
 	if (t->seen == ADMISSION_ADMITTED) {
+		gw_place_admitted(r);
 		cgn_timer_cancel(&r->timer);
 		gw_goto(r, GW_ROUTE);
 		return STEP_AGAIN;

@@ -6,6 +6,7 @@
 #include "router/answer/plan/away.h"
 #include "router/answer/plan/handoff.h"
 #include "router/answer/plan/legs.h"
+#include "router/answer/plan/place.h"
 #include "router/answer/plan/queue.h"
 #include "router/answer/plan/states.h"
 #include "router/answer/quote/quote.h"
@@ -25,7 +26,10 @@ static const struct gw_refusal no_node = {503, "server_error", "no_node", .reaso
 
 static enum gw_step node_missing(struct gw_req *r, enum route_verdict verdict)
 {
+	struct quota_told told;
 	gw_queue_end(r);
+	if (verdict == ROUTE_FULL && !r->answer.head_sent && gw_place_lacks(r, &told))
+		return gw_place_refuse(r, &told, 1);
 	if (verdict == ROUTE_FULL)
 		return gw_plan_fail(r,
 			&(struct gw_refusal){503, "server_error", "overloaded", .reason = "concurrency",
@@ -195,6 +199,10 @@ static enum gw_step leg_place(struct gw_req *r, struct chooser_ask *ask, cgn_nse
 {
 	enum breaker_gate gate = BREAKER_PASS;
 	struct chooser_pick_result p = pick_open(r, ask, &gate);
+	if (p.verdict == ROUTE_PICKED && !gw_place_take(r, &p)) {
+		pick_return(r, &p, view_node_at(r->w->view, p.cands[p.index].slot), gate);
+		p.verdict = ROUTE_FULL;
+	}
 	if (p.verdict == ROUTE_PICKED) {
 		quote_note(r, ask, &p, false);
 		return leg_send(r, ask, &p, gate, began);

@@ -151,8 +151,10 @@ static CGN_RC ticket_keep(struct gw_req *r, const struct chooser_ticket *ticket,
 			"X-Request-Id names the reservation: at most %d visible characters without / and %%",
 			SELECTION_ID_MAX);
 	const struct gw_quota_taker who = gw_share_taker(r, QUOTA_RESERVATIONS, 0);
-	const struct gw_reservation_new of = {ticket, &who, cgn_loop_now(r->w->loop)};
-	return gw_reservations_add(r->w->shared->reservations, &name, &of, told, err);
+	const struct gw_reservation_new of = {ticket, &who, r->plan.place, cgn_loop_now(r->w->loop)};
+	CGN_TRY(gw_reservations_add(r->w->shared->reservations, &name, &of, told, err));
+	r->plan.place = 0; /* The reservation has it. */
+	return CGN_OK;
 }
 
 static enum gw_step keep_refuse(struct gw_req *r, const struct quota_told *told, const struct cgn_err *err)

@@ -17,6 +17,7 @@ struct held {
 	cgn_nsec touched;
 	struct chooser_ticket ticket;
 	char id[SELECTION_ID_MAX + 1];
+	uint64_t place;
 	char tenant[QUOTA_NAME_MAX + 1]; /* Holds it. */
 };
 
@@ -47,6 +48,9 @@ static void held_free(struct gw_reservations *t, struct held *h)
 {
 	gw_quotas_give(t->cfg.quotas, &(struct quota_holder){QUOTA_RESERVATIONS, cgn_str_of(h->tenant), 0},
 		1);
+	if (h->place != 0)
+		gw_quotas_give(t->cfg.quotas,
+			&(struct quota_holder){QUOTA_REQUESTS, cgn_str_of(h->tenant), h->place}, 1);
 	cgn_list_drop(&h->link);
 	cgn_list_drop(&h->order);
 	t->n--;
@@ -95,6 +99,7 @@ static CGN_RC held_add(struct gw_reservations *t, const struct gw_reservation_na
 	struct held *h = CGN_NEW(struct held);
 	h->holder = name->holder;
 	h->touched = of->now;
+	h->place = of->place;
 	h->ticket = *of->ticket;
 	(void)cgn_str_copyz(h->tenant, sizeof h->tenant, of->who->holder.tenant);
 	(void)cgn_str_copyz(h->id, sizeof h->id, name->id);

@@ -28,6 +28,7 @@ struct gw_reservation_name {
 struct gw_reservation_new {
 	const struct chooser_ticket *ticket;
 	const struct gw_quota_taker *who;
+	uint64_t place; /* The request's place (plan/place.h), which the reservation takes over; 0: none. */
 	cgn_nsec now;
 };
 /* Keep a reservation. Fails with CONFLICT: the id is in use; OVERLOADED: the table is full, or the holder has its share, as |told|

@@ -22,8 +22,13 @@ static struct gw_ticket *ticket_of(struct admission_ticket *t)
 
 static void on_verdict(void *user, struct admission_ticket *pt)
 {
-	(void)user;
+	struct gw_admission *g = user;
 	struct gw_ticket *t = ticket_of(pt);
+	if (pt->verdict == ADMISSION_ADMITTED && !t->has_place && !t->placed) {
+		const struct quota_holder h = gw_ticket_holder(t);
+		gw_quotas_add(g->quotas, &h);
+		t->placed = true;
+	}
 	cgn_loop_post(t->w->loop, &t->answer, t->on_verdict); /* The queue's reference goes along. */
 }
 
@@ -39,7 +44,18 @@ static void on_change(void *user, const char *model, int by, cgn_nsec wait)
 		cgn_timer_set(&g->poll, ADMISSION_POLL_INTERVAL);
 }
 
-static const struct admission_ops admission_ops = {.on_verdict = on_verdict, .on_change = on_change};
+static bool tenant_may(void *user, struct cgn_str model, struct cgn_str tenant, uint64_t free)
+{
+	struct gw_admission *g = user;
+	struct quota_told told;
+	const struct gw_quota_taker who = {{QUOTA_REQUESTS, tenant, route_hash(model.p, model.n)},
+		cgn_str_is(tenant, AUTH_NO_TENANT)};
+	return gw_quotas_may(g->quotas, &who, free, &told);
+}
+
+static const struct admission_ops admission_ops = {.on_verdict = on_verdict,
+	.may = tenant_may,
+	.on_change = on_change};
 
 static void on_poll(struct cgn_timer *timer)
 {
@@ -106,7 +122,7 @@ static struct admission_rules admission_rules_of(const struct gw_rules *rules)
 		rules->queue.node_wait, rules->route.disagg.enabled};
 }
 
-struct gw_admission *gw_admission_open(struct cgn_loop *loop, struct telemetry *t,
+struct gw_admission *gw_admission_open(struct cgn_loop *loop, const struct gw_shared *shared,
 	const struct gw_rules *rules, const struct node_stats *stats, const struct cluster_view *view,
 	cgn_nsec now)
 {
@@ -116,7 +132,8 @@ struct gw_admission *gw_admission_open(struct cgn_loop *loop, struct telemetry *
 	g->tag = GW_ADMISSION_TAG;
 	atomic_init(&g->refs, 1);
 	g->loop = loop;
-	g->telemetry = t;
+	g->telemetry = shared->telemetry;
+	g->quotas = shared->quotas;
 	cgn_timer_init(&g->poll, loop, on_poll);
 	admission_view_set(g->policy, view, now);
 	return g;

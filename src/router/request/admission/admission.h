@@ -16,6 +16,7 @@
 #include "cognitora/v1/control.pb-c.h"
 #include "io/os/loop/loop.h"
 #include "policy/route/admission/admission.h"
+#include "router/shared/quotas/quotas.h"
 #include "router/shared/worker/worker.h"
 
 struct gw_ticket {
@@ -26,6 +27,8 @@ struct gw_ticket {
 	struct cgn_post ask, leave, settle, answer;
 	/* Receives |answer| on the worker's loop when a verdict has come. */
 	void (*on_verdict)(struct cgn_loop *l, struct cgn_post *p);
+	bool has_place; /* The request has a place in its tenant's share, or needs none. */
+	bool placed;    /* The ticket has one for it: admission took it with the verdict. */
 	/* Belongs to the loop that the ticket is on. Its names are behind this struct. */
 	struct admission_ticket policy;
 	/* The worker's loop: */
@@ -38,6 +41,7 @@ struct gw_admission {
 	_Atomic uint32_t refs; /* References of the router and of each ticket. */
 	struct cgn_loop *loop; /* The control loop. */
 	struct telemetry *telemetry;
+	struct gw_quotas *quotas;
 	_Atomic uint32_t waiting; /* Tickets that are out, of all models. */
 	_Atomic uint32_t waiting_of[ADMISSION_BUCKETS];
 	_Atomic uint32_t wait_ms[ADMISSION_BUCKETS]; /* Predicted for the next request of the model. */
@@ -53,8 +57,8 @@ struct gw_admission {
 
 /* ---- for the control loop ---- */
 
-/* Open admission on |loop|. |stats| and |view| are borrowed. */
-struct gw_admission *gw_admission_open(struct cgn_loop *loop, struct telemetry *t,
+/* Open admission on |loop|. |stats| and |view| are borrowed; of |shared| the telemetry and the quotas. */
+struct gw_admission *gw_admission_open(struct cgn_loop *loop, const struct gw_shared *shared,
 	const struct gw_rules *rules, const struct node_stats *stats, const struct cluster_view *view,
 	cgn_nsec now);
 /* Close admission after the workers have ended; tickets still on their way are dropped when they arrive. */
@@ -75,6 +79,8 @@ void gw_admission_fill(const struct gw_admission *g, struct pb_tree *t, Cognitor
 /* ---- for workers ---- */
 
 void gw_ticket_ref(struct gw_ticket *t);
+/* Return the ticket's tenant as the holder of a place. */
+struct quota_holder gw_ticket_holder(const struct gw_ticket *t);
 void gw_ticket_unref(struct gw_ticket *t);
 void gw_admission_unref(struct gw_admission **take);
 /* Posts to the control loop. */

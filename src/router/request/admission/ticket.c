@@ -19,6 +19,12 @@ void gw_admission_unref(struct gw_admission **take)
 		admission_unref(g);
 }
 
+struct quota_holder gw_ticket_holder(const struct gw_ticket *t)
+{
+	struct cgn_str model = t->policy.model;
+	return (struct quota_holder){QUOTA_REQUESTS, t->policy.item.tenant, route_hash(model.p, model.n)};
+}
+
 void gw_ticket_ref(struct gw_ticket *t)
 {
 	atomic_fetch_add_explicit(&t->refs, 1, memory_order_relaxed);
@@ -29,6 +35,10 @@ void gw_ticket_unref(struct gw_ticket *t)
 	CGN_LIVE(t, GW_TICKET_TAG);
 	if (atomic_fetch_sub_explicit(&t->refs, 1, memory_order_acq_rel) != 1)
 		return;
+	if (t->placed) {
+		const struct quota_holder h = gw_ticket_holder(t);
+		gw_quotas_give(t->w->shared->quotas, &h, 1);
+	}
 	admission_unref(t->admission);
 	t->tag = 0;
 	free(t);

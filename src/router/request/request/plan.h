@@ -88,7 +88,9 @@ struct gw_plan {
 	/* ticket while the request waits, and until the place that it got is booked */
 	struct gw_ticket *ticket;
 	cgn_nsec queued_at; /* 0: never queued */
-	cgn_nsec queued;    /* total time spent waiting */
+	/* place of the request among those of its tenant: hash of the model that it counts for; 0: none. plan/place.h */
+	uint64_t place;
+	cgn_nsec queued; /* total time spent waiting */
 	struct admission_forecast ttft;
 	double barred_w, never_w; /* route_ask has them, of the last pick. */
 	struct gw_away away;

@@ -69,6 +69,35 @@ bool gw_quotas_take(struct gw_quotas *q, const struct gw_quota_taker *who, uint6
 	return may;
 }
 
+bool gw_quotas_take_free(struct gw_quotas *q, const struct gw_quota_taker *who, uint64_t free,
+	struct quota_told *told)
+{
+	CGN_LIVE(q, QUOTAS_TAG);
+	(void)pthread_mutex_lock(&q->lock);
+	q->size[who->holder.kind] = quota_total(q->table, who->holder.kind) + free;
+	bool may = taker_take(q, who, 1, free, told);
+	(void)pthread_mutex_unlock(&q->lock);
+	return may;
+}
+
+bool gw_quotas_may(struct gw_quotas *q, const struct gw_quota_taker *who, uint64_t free,
+	struct quota_told *told)
+{
+	CGN_LIVE(q, QUOTAS_TAG);
+	(void)pthread_mutex_lock(&q->lock);
+	bool may = taker_may(q, who, 1, free, told);
+	(void)pthread_mutex_unlock(&q->lock);
+	return may;
+}
+
+void gw_quotas_add(struct gw_quotas *q, const struct quota_holder *h)
+{
+	CGN_LIVE(q, QUOTAS_TAG);
+	(void)pthread_mutex_lock(&q->lock);
+	quota_add(q->table, h, 1);
+	(void)pthread_mutex_unlock(&q->lock);
+}
+
 void gw_quotas_give(struct gw_quotas *q, const struct quota_holder *h, uint64_t n)
 {
 	CGN_LIVE(q, QUOTAS_TAG);

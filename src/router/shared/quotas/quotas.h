@@ -18,6 +18,14 @@ struct gw_quota_taker {
 /* Take |n| of a supply of |size|. False: it is refused. */
 bool gw_quotas_take(struct gw_quotas *q, const struct gw_quota_taker *who, uint64_t n, uint64_t size,
 	struct quota_told *told);
+/* Take one of a supply of which |free| are free, as the caller knows. */
+bool gw_quotas_take_free(struct gw_quotas *q, const struct gw_quota_taker *who, uint64_t free,
+	struct quota_told *told);
+/* Would gw_quotas_take_free grant it? */
+bool gw_quotas_may(struct gw_quotas *q, const struct gw_quota_taker *who, uint64_t free,
+	struct quota_told *told);
+/* Take one that gw_quotas_may has granted. */
+void gw_quotas_add(struct gw_quotas *q, const struct quota_holder *h);
 void gw_quotas_give(struct gw_quotas *q, const struct quota_holder *h, uint64_t n);
 
 /* Count a refusal in the metrics, and write why: "team-a holds 32 of its 32 requests for files and batches". */

@@ -146,7 +146,7 @@ def measure(row, args, folder):
         c.router({"router": {"worker_threads": 2, "max_body": "1MiB", "max_inflight_body": "32MiB"}, "auth": {"enabled": True, "api_keys_file": str(c.folder / "keys")},
                   "batch": {"enabled": True, "max_files": 200}, "router.selection": {"enabled": True, "max": 128},
                   "router.admission": {"max_concurrent_per_replica": PLACES, "queue_timeout": "5s"}, "security": {"audit_file": str(c.folder / "audit.jsonl")}})
-        add(c, "a", "--token-interval-us", "2000")
+        add(c, "a", "--token-interval-us", "10000")
         c.wait_ready(1)
         rows = Rows(c, h, keys["mallory"], keys["victim"])
         victim = getattr(rows, operation)

@@ -557,7 +557,7 @@ static void a_tenant_that_may_not_go_is_passed_over(void **state)
 	assert_int_equal(queue_len(q), 3);
 	queue_return(q, &b[0]);
 	assert_ptr_equal(take_item(q, 10), &b[0]);
-	assert_ptr_equal(queue_pull(q), &a[0]); /* queue_pull asks no gate. */
+	assert_ptr_equal(queue_pull(q), &a[0]);
 	assert_null(take_item(q, 10));
 	queue_gate(q, NULL, NULL);
 	assert_ptr_equal(take_item(q, 10), &a[1]);

@@ -43,7 +43,7 @@ void gw_place_admitted(struct gw_req *r)
 
 void gw_place_give(struct gw_req *r)
 {
-	const struct quota_holder h = {QUOTA_REQUESTS, gw_identity_tenant(&r->identity), r->plan.place};
+	const struct quota_holder h = {QUOTA_REQUESTS, gw_identity_label(&r->identity), r->plan.place};
 	if (r->plan.place != 0)
 		gw_quotas_give(r->w->shared->quotas, &h, 1);
 	r->plan.place = 0;

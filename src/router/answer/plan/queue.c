@@ -116,7 +116,7 @@ static void on_verdict(struct cgn_loop *l, struct cgn_post *p);
 static struct gw_ticket *ticket_new(struct gw_req *r)
 {
 	struct gw_ticket *t = cgn_zeroed(1,
-		sizeof *t + r->prompt.model.n + gw_identity_tenant(&r->identity).n + 2, CGN_HERE);
+		sizeof *t + r->prompt.model.n + gw_identity_label(&r->identity).n + 2, CGN_HERE);
 	char *names = (char *)(t + 1);
 	t->tag = GW_TICKET_TAG;
 	atomic_init(&t->refs, 1);
@@ -126,7 +126,7 @@ static struct gw_ticket *ticket_new(struct gw_req *r)
 	t->on_verdict = on_verdict;
 	t->r = r;
 	t->policy.model = name_copy(&names, r->prompt.model);
-	t->policy.item.tenant = name_copy(&names, gw_identity_tenant(&r->identity));
+	t->policy.item.tenant = name_copy(&names, gw_identity_label(&r->identity));
 	t->policy.role = role_of(r);
 	return t;
 }

@@ -382,10 +382,12 @@ def test_a_short_prompt_counts_for_its_part_of_a_second(world):
 def test_a_budget_that_no_request_fits_into_is_named(world, tmp_path):
     """In the refusal, which comes at once, in the log, in cluster status, and by --check before the next start."""
     c, _ = world(["a", "b"], {"mode": "on", "budget": 350})
+    until(lambda: c.chat("tried, as no request was measured", max_tokens=60, ignore_eos=True).status == 503, c.logs)
+    before = c.metric("cgn_rejected_total", reason="power_budget")
     r = c.chat("too much", max_tokens=2)
     error = r.json()["error"]
     assert r.status == 503 and error["code"] == "power_budget" and "router.energy.budget, 350 W" in error["message"], r.body
-    assert c.metric("cgn_rejected_total", reason="power_budget") == 1
+    assert c.metric("cgn_rejected_total", reason="power_budget") == before + 1
     assert c.router_process.events("gateway.power_budget")[0]["budget_w"] == 350
     until(lambda: c.router_process.events("router.power_budget_too_low"), c.logs)
     order = [CTL, "cluster", "status", "--router", f"127.0.0.1:{c.grpc_port}"]

@@ -127,7 +127,7 @@ static void a_counter_that_is_reset_is_no_energy(void **state)
 	assert_true(is_near(p.joules, 50));
 }
 
-static void only_packages_with_a_limit_count(void **state)
+static void the_limit_of_a_package_is_optional(void **state)
 {
 	(void)state;
 	struct powersrc p;
@@ -141,11 +141,21 @@ static void only_packages_with_a_limit_count(void **state)
 	put_file("intel-rapl:4", "constraint_0_power_limit_uw", "100000000\n");
 	put_file("intel-rapl:5", "constraint_0_power_limit_uw", "100000000\n"); /* or of its name. */
 	put_file("intel-rapl:5", "energy_uj", "0\n");
+	put_file("intel-rapl:6", "name", "package-6\n"); /* AMD: no file of a limit. */
+	put_file("intel-rapl:6", "energy_uj", "0\n");
 	powersrc_init(&p, root);
-	assert_int_equal(p.n, 1);
+	assert_int_equal(p.n, 4);
+	assert_true(is_near(powersrc_limit_watts(&p), 100));
+	assert_true(is_near(powersrc_most_watts(&p), 100 + 3 * POWERSRC_MOST_WATTS));
 	(void)powersrc_step(&p, CGN_SEC);
 	put_file("intel-rapl:0", "energy_uj", "garbage\n"); /* Unreadable once: no energy is counted */
-	assert_true(is_near(powersrc_step(&p, 2 * CGN_SEC), 1));
+	put_file("intel-rapl:6", "energy_uj", "200000000\n");
+	assert_true(is_near(powersrc_step(&p, 2 * CGN_SEC), 1)); /* Packages with a limit used nothing. */
+	assert_true(is_near(p.joules, 200));
+	put_file("intel-rapl:0", "energy_uj", "50000000\n");
+	put_file("intel-rapl:6", "energy_uj", "500000000\n");
+	assert_true(is_near(powersrc_step(&p, 3 * CGN_SEC), 0.5));
+	assert_true(is_near(p.joules, 550));
 }
 
 static void there_may_be_many_packages(void **state)
@@ -309,7 +319,7 @@ int main(void)
 		cmocka_unit_test(gpus_are_readings_too),
 		cmocka_unit_test_setup_teardown(counters_wrap, fresh_root, drop_root),
 		cmocka_unit_test_setup_teardown(a_counter_that_is_reset_is_no_energy, fresh_root, drop_root),
-		cmocka_unit_test_setup_teardown(only_packages_with_a_limit_count, fresh_root, drop_root),
+		cmocka_unit_test_setup_teardown(the_limit_of_a_package_is_optional, fresh_root, drop_root),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -99,7 +99,9 @@ static void a_request_is_told_its_joules(void **state)
 		struct chooser_ticket t = {0};
 		struct chooser_pick_result p = chooser_pick(w.chooser, &ask);
 		uint32_t slot = p.cands[p.index].slot;
-		const struct energy_curve watts = {.prefill = 100};
+		const struct energy_curve watts = {.decode = {100, 100, 100, 100, 100, 100, 100, 100, 100,
+							   100},
+			.prefill = 100};
 		energy_board_set(board, slot, &watts, 0);
 		report_sums(&w, slot, 1000, 5000, 109 * CGN_SEC);
 		if (claims)
@@ -127,8 +129,9 @@ static void a_request_is_told_its_joules(void **state)
 static void the_budget_counts_a_prompt_by_its_time(void **state)
 {
 	(void)state;
-	const struct energy_curve watts = {.decode = {120, 267, 303, 339, 375, 411, 447, 483, 519, 555},
-		.prefill = 680};
+	struct energy_curve watts = {.decode = {120, 267, 303, 339, 375, 411, 447, 483, 519, 555},
+		.prefill = 680,
+		.measured = ENERGY_MEASURED_ALONE | ENERGY_MEASURED_PREFILL};
 	struct world w;
 	world_of(&w, 2, 8, ROUTE_LEAST_LOADED);
 	w.shared.energy = energy_board_new(ROUTE_MAX_NODES);
@@ -150,6 +153,27 @@ static void the_budget_counts_a_prompt_by_its_time(void **state)
 	p = chooser_pick(w.chooser, &ask);
 	assert_int_equal(p.verdict, ROUTE_FULL);
 	assert_true(p.ask.barred_w > 400 && p.ask.never_w > 400); /* Not even alone. */
+	watts.measured = 0;                                       /* Only a guess: it waits. */
+	energy_board_set(w.shared.energy, 1, &watts, 0);
+	p = chooser_pick(w.chooser, &ask);
+	assert_true(p.verdict == ROUTE_FULL && p.ask.never_w <= 0);
+	assert_true(chooser_watts_least(&w.shared, ask.now) <= 0);
+	watts.most = 1; /* No request was measured there yet: it is tried while nothing else runs. */
+	energy_board_set(w.shared.energy, 1, &watts, 0);
+	p = chooser_pick(w.chooser, &ask);
+	assert_true(p.verdict == ROUTE_PICKED && p.cands[p.index].slot == 1);
+	atomic_store(&w.shared.stats[0].inflight, 1);
+	assert_int_equal(chooser_pick(w.chooser, &ask).verdict, ROUTE_FULL);
+	atomic_store(&w.shared.stats[0].inflight, 0);
+	watts = (struct energy_curve){
+		.prefill = 0}; /* No curve, and a reading, which may be that of other requests. */
+	energy_board_set(w.shared.energy, 1, &watts, 0);
+	energy_board_measured(w.shared.energy, 1, &(struct energy_measured){.node_w = 370}, ask.now);
+	p = chooser_pick(w.chooser, &ask);
+	assert_true(p.verdict == ROUTE_FULL && p.ask.barred_w > 490 && p.ask.never_w <= 0);
+	energy_board_clear(w.shared.energy, 1);
+	energy_board_get(w.shared.energy, 0, &watts);
+	energy_board_set(w.shared.energy, 1, &watts, 0);
 	w.rules.energy.budget_w = 600;
 	p = chooser_pick(w.chooser, &ask);
 	struct chooser_ticket t = {0};
@@ -160,7 +184,14 @@ static void the_budget_counts_a_prompt_by_its_time(void **state)
 	assert_true(p.ask.barred_w > 600 && p.ask.never_w <= 0);
 	chooser_release(w.chooser, &t, ask.now);
 	ask.now += 10 * CGN_SEC;
-	assert_int_equal(chooser_pick(w.chooser, &ask).verdict, ROUTE_PICKED);
+	p = chooser_pick(w.chooser, &ask);
+	assert_int_equal(p.verdict, ROUTE_PICKED);
+	/* Another thread sends a request elsewhere between the pick and the claim. */
+	atomic_store(&w.shared.stats[1 - p.cands[p.index].slot].inflight, 4);
+	assert_false(chooser_claim(w.chooser, &ask, &p));
+	assert_false(p.claimed);
+	struct chooser_pick_result then = chooser_pick(w.chooser, &ask); /* Beside it there is room. */
+	assert_true(then.verdict == ROUTE_PICKED && then.cands[then.index].inflight == 4);
 	energy_board_free(&w.shared.energy);
 	world_fini(&w);
 }

@@ -263,26 +263,109 @@ static void board_counts_what_was_measured(void **state)
 	cgn_nsec now = 105 * CGN_SEC, late = 111 * CGN_SEC;
 	near_to(energy_board_watts(b, 3, 4, 0, now), 0, 0);
 	/* Without a curve the node's own measurement counts, while it is fresh. */
-	energy_board_measured(b, 3, 800, 0, 100 * CGN_SEC);
-	near_to(energy_board_watts(b, 3, 4, 0, now), 800, 0);
+	const struct energy_measured alone = {.node_w = 800};
+	energy_board_measured(b, 3, &alone, 100 * CGN_SEC);
+	near_to(energy_board_watts(b, 3, 0, 0, now), 800, 1e-6);
 	near_to(energy_board_node_watts(b, 3, now), 800, 0);
+	/* Streams beyond those that ran then bring what the usual curve says, also where the reading is told again. */
+	near_to(energy_board_watts(b, 3, 4, 0, now), 800 + (0.48 - 0.17) * 700, 1e-6);
+	const struct energy_change more = {.more = {.streams = 4}}, less = {.less = {.streams = 4}};
+	(void)energy_board_count(b, 3, &more, 101 * CGN_SEC);
+	energy_board_measured(b, 3, &alone, 100 * CGN_SEC);
+	near_to(energy_board_watts(b, 3, 4, 0, now), 800 + (0.48 - 0.17) * 700, 1e-6);
+	energy_board_measured(b, 3, &(struct energy_measured){.node_w = 900}, 100 * CGN_SEC);
+	near_to(energy_board_watts(b, 3, 4, 0, now), 900, 1e-6);
+	(void)energy_board_count(b, 3, &less, 101 * CGN_SEC);
 	near_to(energy_board_watts(b, 3, 4, 0, late), 0, 0);
 	near_to(energy_board_node_watts(b, 3, late), 0, 0);
-	/* With a curve the load of now does, and what the meter showed beyond the counters. */
+	/* With a curve the load of now does, and what the meter showed beyond the counters; but never less than was measured. */
 	energy_board_set(b, 3, &real, 0);
-	energy_board_measured(b, 3, 800, 150, 100 * CGN_SEC);
+	energy_board_measured(b, 3, &(struct energy_measured){.node_w = 800, .extra_w = 150}, 100 * CGN_SEC);
+	near_to(energy_board_watts(b, 3, 4, 0, now), 800, 1e-6);
+	near_to(energy_board_expected(b, 3, 4, 0, now), 339 + 150, 1e-6);
+	energy_board_measured(b, 3,
+		&(struct energy_measured){.extra_w = 150, .counted_w = 400, .short_w = 61}, 100 * CGN_SEC);
+	near_to(energy_board_watts(b, 3, 4, 0, now), 400 + 150, 1e-6);
+	near_to(energy_board_watts(b, 3, 0, 0, now), 400 + 150, 1e-6);
+	near_to(energy_board_watts(b, 3, 8, 0, now), 400 + 150 + 36, 1e-6); /* Booked, not measured yet. */
+	near_to(energy_board_measured_watts(b, 3, now), 400 + 150, 1e-6);
+	energy_board_measured(b, 3, &(struct energy_measured){.node_w = 1, .extra_w = 150}, 100 * CGN_SEC);
 	near_to(energy_board_watts(b, 3, 0, 0, now), 120 + 150, 1e-6);
 	near_to(energy_board_watts(b, 3, 4, 0, now), 339 + 150, 1e-6);
 	near_to(energy_board_watts(b, 3, 4, 1, now), 680 + 150, 1e-6);
 	near_to(energy_board_watts(b, 3, 4, 0.25, now), 0.25 * 680 + 0.75 * 339 + 150, 1e-6);
-	energy_board_sums(b, 3, &report); /* The counter says more than the curve */
+	energy_board_sums(b, 3, &report); /* The counter says more than the curve, while requests run. */
 	near_to(energy_board_watts(b, 3, 4, 1, now), 680 * 1.1 + 150, 1e-6);
+	near_to(energy_board_watts(b, 3, 0, 0, now), 120 + 150, 1e-6);
+	struct energy_curve few =
+		real; /* With more streams than were measured, the node counts with the watts of prefill. */
+	few.most = 2;
+	energy_board_set(b, 3, &few, 0);
+	near_to(energy_board_watts(b, 3, 2, 0, now), 303 * 1.1 + 150, 1e-6);
+	near_to(energy_board_watts(b, 3, 3, 0, now), 680 * 1.1 + 150, 1e-6);
 	near_to(energy_board_watts(b, 3, 4, 1, late), 680, 1e-6);
 	energy_board_set(b, 3, &real, ENERGY_PARKED);
 	near_to(energy_board_watts(b, 3, 4, 1, late), 120, 1e-6);
 	energy_board_clear(b, 3);
 	near_to(energy_board_watts(b, 3, 4, 0, now), 0, 0);
 	energy_board_free(&b);
+}
+
+/* Learn |seconds| of a node that draws |watts| at |load|, and return the scale. */
+static double seconds_of(struct energy_meter *m, int seconds, const struct energy_load *load, double watts)
+{
+	energy_meter_load(m, load, m->at);
+	for (int i = 0; i < seconds; i++)
+		energy_meter_counted(m, watts, 1, m->at + CGN_SEC);
+	return m->scale;
+}
+
+/* The limit is far too low, so that the idle node is, too: nothing is learned from that for a stream. */
+static void idle_seconds_correct_no_stream(void **state)
+{
+	(void)state;
+	const struct energy_load idle = {.streams = 0}, one = {.streams = 1};
+	struct energy_meter m;
+	energy_meter_init(&m, 65, CGN_SEC);
+	near_to(seconds_of(&m, 30, &idle, 100), 1, 0);
+	assert_int_equal(m.model.curve.measured, ENERGY_LIMITED);
+	assert_true(m.model.curve.most > 0 && m.model.curve.most < 2);
+	assert_true(m.scale * (double)m.model.curve.decode[1] < 200);
+	double scale = seconds_of(&m, 10, &one, 270);
+	assert_true(scale >= METER_SCALE_LEAST && scale <= METER_SCALE_MOST);
+	near_to(scale * (double)m.model.curve.decode[1], 270, 0.05);
+	assert_int_equal(m.model.curve.measured, ENERGY_MEASURED_ALONE | ENERGY_LIMITED);
+	near_to((double)m.model.curve.most, 2, 0);
+	/* A node at half of its clock: within the bounds, and idle time does not undo it. */
+	scale = seconds_of(&m, 3, &one, 150);
+	near_to(seconds_of(&m, 30, &idle, 100), scale, 0);
+	near_to(seconds_of(&m, 1, &idle, 1e4), scale, 0);
+}
+
+/* Whole answers of a second with a short prompt teach what streams draw, not what prompts do. */
+static void whole_answers_teach_the_watts_of_streams(void **state)
+{
+	(void)state;
+	struct energy_meter m;
+	energy_meter_init(&m, 700, CGN_SEC);
+	struct energy_load load = {.streams = 0};
+	for (unsigned i = 0; i < 40; i++) {
+		load = (struct energy_load){.prompts = i % 2 == 0 ? 2 : 0,
+			.wholes = i % 2 == 0 ? 2 : 0,
+			.prompt_tokens = 200,
+			.whole_us = load.whole_us + (i % 2 == 0 ? 20000 : 0)};
+		energy_meter_load(&m, &load, m.at);
+		energy_meter_counted(&m, i % 2 == 0 ? 290 : 100, 1, m.at + CGN_SEC);
+	}
+	near_to((double)m.model.curve.decode[0], 100, 0.05);
+	near_to((double)m.model.curve.decode[2], 290, 0.05);
+	const struct energy_load running = {.prompts = 2, .wholes = 2, .prompt_s = 0.5};
+	near_to(energy_load_watts(&m.model.curve, &running), (double)m.model.curve.prefill, 0);
+	assert_int_equal(energy_load_lasts(&running, CGN_SEC), CGN_SEC / 2 + 1);
+	struct energy_load later = running;
+	energy_load_pass(&later, 0.6);
+	near_to(energy_load_watts(&m.model.curve, &later), (double)m.model.curve.decode[2], 0);
+	assert_int_equal(energy_load_lasts(&later, CGN_SEC), CGN_SEC);
 }
 
 /* ---- parking ---- */
@@ -461,6 +544,8 @@ int main(void)
 		cmocka_unit_test(joules_of_requests_add_up_to_the_counter),
 		cmocka_unit_test(idle_joules_are_of_no_request),
 		cmocka_unit_test(board_gives_what_was_set),
+		cmocka_unit_test(idle_seconds_correct_no_stream),
+		cmocka_unit_test(whole_answers_teach_the_watts_of_streams),
 		cmocka_unit_test(board_counts_what_was_measured),
 		cmocka_unit_test(parks_after_the_window_and_wakes_at_once),
 		cmocka_unit_test(pools_have_their_own_loads),

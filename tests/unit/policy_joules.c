@@ -29,6 +29,10 @@ static const struct energy_curve real = {
 	.decode = {120, 267, 303, 339, 375, 411, 447, 483, 519, 555},
 	.prefill = 680,
 };
+/* 100 W idle, else 250 and 20 for each request, whatever it does. */
+static const struct energy_curve cpu = {
+	.decode = {100, 270, 290, 330, 410, 570, 890, 1530, 2810, 5370},
+};
 
 /* A kind of traffic, and how exact its sum has to be. */
 struct traffic {
@@ -40,6 +44,13 @@ struct traffic {
 	double whole;    /* Share of answers that come as a whole. */
 	double prompt_s; /* Mean time that a prompt takes alone. */
 	double answer_s;
+	/* With a budget: */
+	const struct energy_curve *curve; /* Without |prefill|, prompts count as streams. */
+	double limit_w;                   /* Known to the agent; 0: not known. */
+	double budget_w;
+	double highest_w; /* No second may have more; 0: as the budget, and 5 %. */
+	int clients;      /* Requests that are there at one time. */
+	unsigned least;   /* So many are answered. */
 };
 
 static uint64_t seed;
@@ -83,32 +94,44 @@ struct sim {
 	struct job job[MOST];
 	cgn_nsec now, next;
 	double told_j;
-	unsigned ended, untold;
+	unsigned ended, untold, refused;
+	double second_j,
+		highest_w; /* Power of all nodes; |highest_w| after FIRST_S, in which the curves are learned. */
 };
 
-static void row_add(struct energy_load *l, int streams, int prompts, int tokens)
+#define FIRST_S 25
+
+static void row_add(struct energy_load *l, const struct job *j, int streams, int prompts)
 {
 	l->streams = (uint32_t)((int)l->streams + streams);
 	l->prompts = (uint32_t)((int)l->prompts + prompts);
-	l->prompt_tokens = (uint64_t)((int64_t)l->prompt_tokens + tokens);
+	l->prompt_tokens = (uint64_t)((int64_t)l->prompt_tokens + prompts * (int)j->tokens);
+	l->wholes = (uint32_t)((int)l->wholes + (j->whole ? prompts : 0));
+	l->whole_us += j->whole && prompts > 0 ? j->ticket.prompt_us : 0;
 }
 
-static void agent_counts(struct sim *s, const struct job *j, int streams, int prompts, int tokens)
+static void agent_counts(struct sim *s, const struct job *j, int streams, int prompts)
 {
 	struct sim_node *n = &s->node[j->slot];
-	row_add(&n->all, streams, prompts, tokens);
-	row_add(&n->of[j->router], streams, prompts, tokens);
+	row_add(&n->all, j, streams, prompts);
+	row_add(&n->of[j->router], j, streams, prompts);
 	energy_meter_load(&n->meter, &n->all, s->now);
 	n->is_due = true;
 }
 
-static void job_begin(struct sim *s, int router)
+static const struct energy_curve *curve_of(const struct traffic *t)
+{
+	return t->curve != NULL ? t->curve : &real;
+}
+
+/* Ask for a node. False: the budget has no room. */
+static bool job_begin(struct sim *s, int router)
 {
 	struct job *j = s->job;
 	while (j < s->job + MOST && j->here != NOBODY)
 		j++;
 	if (j == s->job + MOST)
-		return;
+		return false;
 	struct world *w = &s->w[router];
 	struct chooser_ask ask = ask_of(w);
 	for (size_t i = 0; i < BLOCKS; i++)
@@ -117,6 +140,10 @@ static void job_begin(struct sim *s, int router)
 	ask.whole = any_share() < s->t->whole;
 	ask.now = s->now;
 	struct chooser_pick_result p = chooser_pick(w->chooser, &ask);
+	if (p.verdict == ROUTE_FULL && s->t->budget_w > 0) {
+		s->refused += p.ask.never_w > 0;
+		return false;
+	}
 	assert_int_equal(p.verdict, ROUTE_PICKED);
 	assert_true(chooser_claim(w->chooser, &ask, &p));
 	*j = (struct job){.there = SENT,
@@ -129,6 +156,7 @@ static void job_begin(struct sim *s, int router)
 	j->begin_at = s->now + WAY;
 	j->first_at = j->begin_at + 1 + (cgn_nsec)(s->t->prompt_s * 2e9 * (double)ask.blocks / BLOCKS);
 	j->end_at = j->first_at + (cgn_nsec)(s->t->answer_s * 1e9 * (0.2 + 1.6 * any_share()));
+	return true;
 }
 
 static void engine_step(struct sim *s, struct job *j)
@@ -136,21 +164,21 @@ static void engine_step(struct sim *s, struct job *j)
 	struct sim_node *n = &s->node[j->slot];
 	if (j->there == SENT && s->now >= j->begin_at) {
 		n->true_prompts++;
-		agent_counts(s, j, 0, 1, (int)j->tokens);
+		agent_counts(s, j, 0, 1);
 		j->there = PROMPT;
 	}
 	if (j->there == PROMPT && s->now >= j->first_at) {
 		n->true_prompts--;
 		n->true_streams++;
 		if (!j->whole)
-			agent_counts(s, j, 1, -1, -(int)j->tokens);
+			agent_counts(s, j, 1, -1);
 		j->there = ANSWER;
 	}
 	if (j->there == ANSWER && s->now >= j->end_at) {
 		n->true_streams--;
 		if (j->whole) /* The first byte comes with the last. */
-			agent_counts(s, j, 1, -1, -(int)j->tokens);
-		agent_counts(s, j, -1, 0, 0);
+			agent_counts(s, j, 1, -1);
+		agent_counts(s, j, -1, 0);
 		j->there = FREE;
 	}
 }
@@ -187,8 +215,11 @@ static void agent_tells(struct sim *s, uint32_t slot)
 		n->report[r] = (struct energy_report){.sums = {sums.stream_j, sums.token_j, s->now},
 			.scale = n->meter.scale,
 			.pace = energy_meter_pace(&n->meter),
-			.others = {all->streams - yours->streams, all->prompts - yours->prompts,
-				all->prompt_tokens - yours->prompt_tokens}};
+			.others = {.streams = all->streams - yours->streams,
+				.prompts = all->prompts - yours->prompts,
+				.prompt_tokens = all->prompt_tokens - yours->prompt_tokens,
+				.wholes = all->wholes - yours->wholes,
+				.prompt_s = n->meter.load.prompt_s}};
 	}
 	n->told_at = s->now;
 	n->is_due = false;
@@ -203,6 +234,11 @@ static void report_arrives(struct sim *s, uint32_t slot)
 	for (int r = 0; r < s->t->routers; r++) {
 		n->report[r].sums.at = s->now;
 		energy_board_set(s->board[r], slot, &n->meter.model.curve, 0);
+		energy_board_measured(s->board[r], slot,
+			&(struct energy_measured){.node_w = n->meter.counted_w,
+				.counted_w = n->meter.counted_w,
+				.short_w = n->meter.short_w},
+			s->now);
 		energy_board_sums(s->board[r], slot, &n->report[r]);
 	}
 }
@@ -210,9 +246,12 @@ static void report_arrives(struct sim *s, uint32_t slot)
 static void node_step(struct sim *s, uint32_t slot)
 {
 	struct sim_node *n = &s->node[slot];
-	double watts =
-		n->true_prompts > 0 ? (double)real.prefill : energy_decode_watts(&real, n->true_streams);
+	const struct energy_curve *c = curve_of(s->t);
+	double watts = n->true_prompts > 0 && energy_known(c)
+		? (double)c->prefill
+		: energy_decode_watts(c, n->true_streams + n->true_prompts);
 	n->true_j += watts * (double)STEP * 1e-9;
+	s->second_j += watts * (double)STEP * 1e-9;
 	cgn_nsec quiet = s->now - n->told_at;
 	bool reads = s->now - n->read_at >= CGN_SEC;
 	if (reads) {
@@ -227,12 +266,34 @@ static void node_step(struct sim *s, uint32_t slot)
 		report_arrives(s, slot);
 }
 
+static int jobs_there(const struct sim *s)
+{
+	int n = 0;
+	for (size_t i = 0; i < MOST; i++)
+		n += s->job[i].here != NOBODY;
+	return n;
+}
+
+/* Clients that wait ask again, as the queue does. */
+static void clients_step(struct sim *s)
+{
+	for (int i = jobs_there(s); i < s->t->clients; i++)
+		if (!job_begin(s, 0))
+			return;
+}
+
 static void arrivals_step(struct sim *s)
 {
 	if (s->now < s->next)
 		return;
+	if (s->t->clients > 0) {
+		bool pause = s->t->burst > 0 && (s->now / CGN_SEC) % (cgn_nsec)s->t->burst >= 3;
+		if (!pause)
+			clients_step(s);
+		return;
+	}
 	for (int i = 0; i < s->t->burst; i++)
-		job_begin(s, (int)(any_share() * s->t->routers));
+		(void)job_begin(s, (int)(any_share() * s->t->routers));
 	s->next = s->now + (cgn_nsec)(s->t->gap_s * 1e9 * (s->t->steady ? 1 : -log(1 - any_share())));
 }
 
@@ -243,13 +304,16 @@ static void sim_open(struct sim *s, const struct traffic *t)
 		struct world *w = &s->w[r];
 		world_of(w, t->nodes, MOST, ROUTE_LEAST_LOADED);
 		w->rules.max_inflight = MOST;
+		w->rules.energy =
+			(struct route_energy){.mode = t->budget_w > 0 ? ROUTE_ENERGY_ON : ROUTE_ENERGY_OFF,
+				.budget_w = t->budget_w};
 		s->board[r] = energy_board_new(ROUTE_MAX_NODES);
 		w->shared.energy = s->board[r];
 		chooser_free(&w->chooser);
 		assert_true(cgn_ok(chooser_new(&w->shared, 0, &w->chooser, NULL)));
 	}
 	for (int i = 0; i < t->nodes; i++) {
-		energy_meter_init(&s->node[i].meter, 700, s->now);
+		energy_meter_init(&s->node[i].meter, t->curve != NULL ? t->limit_w : 700, s->now);
 		s->node[i].read_at = s->node[i].told_at = s->now;
 	}
 }
@@ -262,11 +326,21 @@ static void sim_close(struct sim *s)
 	}
 }
 
+static void second_end(struct sim *s, cgn_nsec first)
+{
+	if (s->now % CGN_SEC != 0)
+		return;
+	if (s->now >= first + FIRST_S * CGN_SEC && s->second_j > s->highest_w)
+		s->highest_w = s->second_j;
+	s->second_j = 0;
+}
+
 /* Let |seconds| of traffic pass, and the last requests end. */
 static void sim_run(struct sim *s, double seconds)
 {
-	cgn_nsec until = s->now + (cgn_nsec)(seconds * 1e9), end = until + 120 * CGN_SEC;
+	cgn_nsec first = s->now, until = s->now + (cgn_nsec)(seconds * 1e9), end = until + 120 * CGN_SEC;
 	for (; s->now < end; s->now += STEP) {
+		second_end(s, first);
 		if (s->now < until)
 			arrivals_step(s);
 		for (size_t i = 0; i < MOST; i++)
@@ -336,8 +410,51 @@ static void joules_told_add_up(void **state)
 		traffic_adds_up(&kinds[i]);
 }
 
+static void budget_holds(const struct traffic *t)
+{
+	struct sim s;
+	double most = t->highest_w > 0 ? t->highest_w : t->budget_w * 1.05;
+	seed = 88172645463325252ULL;
+	sim_open(&s, t);
+	sim_run(&s, 120);
+	print_message("%-36s %4u requests, %5u refused, highest second %4.0f W of %4.0f W\n", t->name,
+		s.ended, s.refused, s.highest_w, t->budget_w);
+	if (s.highest_w > most || s.ended < t->least || (t->least == 0 && s.refused == 0))
+		fail_msg("%s: %g W with a budget of %g W, %u answered, %u refused", t->name, s.highest_w,
+			t->budget_w, s.ended, s.refused);
+	sim_close(&s);
+}
+
+#define CPU &cpu, 700
+#define GPU &real, 700
+static const struct traffic budgets[] = {
+	{"200 W: never", 1, 1, 0, false, 0, 1, 0.02, 1, CPU, 200, 0, 4, 0},
+	{"300 W, whole, 4 clients", 1, 1, 0, false, 0, 1, 0.02, 1, CPU, 300, 0, 4, 70},
+	{"300 W, whole, 8 clients", 1, 1, 0, false, 0, 1, 0.02, 1, CPU, 300, 0, 8, 70},
+	{"300 W, streamed, 8 clients", 1, 1, 0, false, 0, 0, 0.02, 1, CPU, 300, 0, 8, 70},
+	{"300 W, mixed, bursts", 1, 1, 0, false, 10, 0.5, 0.02, 1, CPU, 300, 0, 8, 20},
+	{"400 W, whole, 8 clients", 1, 1, 0, false, 0, 1, 0.02, 1, CPU, 400, 0, 8, 400},
+	{"400 W, streamed, 8 clients", 1, 1, 0, false, 0, 0, 0.02, 1, CPU, 400, 0, 8, 400},
+	{"400 W, mixed, bursts", 1, 1, 0, false, 10, 0.5, 0.02, 1, CPU, 400, 0, 8, 120},
+	{"400 W, whole, no limit known", 1, 1, 0, false, 0, 1, 0.02, 1, &cpu, 0, 400, 0, 8, 400},
+	{"600 W, whole, two nodes", 2, 1, 0, false, 0, 1, 0.02, 1, CPU, 600, 0, 8, 150},
+	{"GPU, 500 W, whole", 1, 1, 0, false, 0, 1, 0.02, 1, GPU, 500, 0, 16, 400},
+	/* Only whole answers: how long a prompt takes is a guess, which is too low here. */
+	{"GPU, 500 W, long prompts, whole", 1, 1, 0, false, 0, 1, 0.3, 1, GPU, 500, 550, 8, 50},
+	{"GPU, 500 W, long prompts, streamed", 1, 1, 0, false, 0, 0, 0.3, 1, GPU, 500, 0, 8, 50},
+	{"GPU, 1200 W, four nodes, mixed", 4, 1, 0, false, 0, 0.5, 0.1, 1, GPU, 1200, 0, 32, 400},
+};
+
+static void measured_power_stays_within_the_budget(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < CGN_COUNT(budgets); i++)
+		budget_holds(&budgets[i]);
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(joules_told_add_up)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(joules_told_add_up),
+		cmocka_unit_test(measured_power_stays_within_the_budget)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

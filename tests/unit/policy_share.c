@@ -45,6 +45,25 @@ static void what_one_router_has_is_told_apart(void **state)
 	assert_row(s.all, 0, 0, 0);
 }
 
+static void whole_answers_are_told_apart_until_their_first_byte(void **state)
+{
+	(void)state;
+	struct share s = {0};
+	struct share_ticket a = {0}, b = {0}, c = {0};
+	share_enter(&s, 7, 100, &a);
+	share_enter(&s, 7, 100, &b);
+	share_enter(&s, 0, 100, &c);
+	share_whole(&s, &a, 5000);
+	share_whole(&s, &c, 1000);
+	assert_true(s.all.wholes == 2 && share_of(&s, 7).wholes == 1);
+	share_begun(&s, &a);
+	share_leave(&s, &c);
+	assert_true(s.all.wholes == 0 && share_of(&s, 7).wholes == 0 && s.all.inflight == 2);
+	share_leave(&s, &a);
+	share_leave(&s, &b);
+	assert_true(s.all.whole_us == 6000 && s.all.wholes == 0); /* A sum of what came. */
+}
+
 static void an_unknown_router_counts_for_all(void **state)
 {
 	(void)state;
@@ -149,6 +168,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(what_one_router_has_is_told_apart),
+		cmocka_unit_test(whole_answers_are_told_apart_until_their_first_byte),
 		cmocka_unit_test(an_unknown_router_counts_for_all),
 		cmocka_unit_test(rows_are_bounded_and_given_back),
 		cmocka_unit_test(sums_stay_true),

@@ -19,6 +19,7 @@ static void meter_begin(struct node_energy *e, double limit_w, cgn_nsec now)
 {
 	e->begun = true;
 	energy_meter_init(&e->meter, limit_w, now);
+	e->meter.load.whole_us = e->load.whole_us; /* Prompts of before are computed. */
 	energy_meter_load(&e->meter, &e->load, now);
 	cgn_log(INFO, "agent.energy", F_F64("limit_watts", limit_w));
 }
@@ -60,14 +61,14 @@ void node_energy_read(struct node_energy *e, const struct gpus *g, const struct 
 	const struct power_sum *sum, cgn_nsec now)
 {
 	double joules = g->joules + p->joules, limit = gpus_limit_watts(g) + powersrc_limit_watts(p),
-	       span = 0, seconds = 0;
+	       most = gpus_most_watts(g) + powersrc_most_watts(p), span = 0, seconds = 0;
 	e->hot = gpus_hot(g);
 	e->node_w = sum != NULL ? sum->watts : 0;
 	e->is_told = e->is_told || e->hot || e->node_w > 0;
 	if (!(joules > 0))
 		return;
 	if (e->counter.counter.max_watts <= 0)
-		energy_counter_init(&e->counter, 0, limit > 0 ? limit : 1e5);
+		energy_counter_init(&e->counter, 0, most > 0 ? most : 1e5);
 	switch (energy_counter_read(&e->counter, (uint64_t)(joules * 1e6), now, &span, &seconds)) {
 	case ENERGY_SPAN:
 		extra_learn(e, sum, span / seconds);
@@ -116,6 +117,11 @@ void node_energy_tell(struct node_energy *e, Cognitora__V1__Energy *out, float *
 	out->token_joules = s.token_j;
 	out->scale = (float)e->meter.scale;
 	out->pace = (float)energy_meter_pace(&e->meter);
+	out->counted_watts = (float)e->meter.counted_w;
+	out->short_watts = (float)e->meter.short_w;
+	out->most_streams = c->most;
+	out->measured = c->measured;
+	out->prompt_s = (float)e->meter.load.prompt_s;
 }
 
 bool node_energy_speaks(const struct node_energy *e)

@@ -282,13 +282,19 @@ static void row_add(struct share_row *to, struct share_row more)
 	to->inflight += more.inflight;
 	to->decoding += more.decoding;
 	to->queued_tokens += more.queued_tokens;
+	to->wholes += more.wholes;
+	to->whole_us += more.whole_us;
 }
 
 struct energy_load agent_energy_load(const struct agent *a)
 {
 	struct share_row all = a->relays.share.all;
 	row_add(&all, watch_direct(&a->watch, 0));
-	return (struct energy_load){all.decoding, all.inflight - all.decoding, all.queued_tokens};
+	return (struct energy_load){.streams = all.decoding,
+		.prompts = all.inflight - all.decoding,
+		.prompt_tokens = all.queued_tokens,
+		.wholes = all.wholes,
+		.whole_us = all.whole_us};
 }
 
 static bool engine_is_busy(const struct engine *e)
@@ -340,6 +346,8 @@ void agent_load(const struct agent *a, uint64_t router, Cognitora__V1__Load *out
 	out->yours = yours.inflight;
 	out->yours_queued_tokens = yours.queued_tokens;
 	out->yours_decoding = yours.decoding;
+	out->wholes = all.wholes;
+	out->yours_wholes = yours.wholes;
 	out->requests_total = a->relays.requests_total;
 	out->power_headroom = (float)a->power.headroom;
 	gpus_load(&a->gpus, out);

@@ -7,10 +7,11 @@
 #include "agent/metrics.h"
 #include "base/log/log.h"
 
-#define GPU_INTERVAL CGN_SEC
-#define GPU_HOT_C    86 /* An H100 slows down from 87 on */
-#define GPU_MOST_W   5000
-#define GPU_SILENT   (5 * CGN_SEC) /* A call that takes longer is not expected to return */
+#define GPU_INTERVAL   CGN_SEC
+#define GPU_MOST_WATTS 5000 /* No GPU draws more */
+#define GPU_HOT_C      86   /* An H100 slows down from 87 on */
+#define GPU_MOST_W     5000
+#define GPU_SILENT     (5 * CGN_SEC) /* A call that takes longer is not expected to return */
 
 bool gpus_are_known(const struct gpus *g)
 {
@@ -201,6 +202,15 @@ double gpus_limit_watts(const struct gpus *g)
 	double sum = 0;
 	for (size_t i = 0; gpus_are_known(g) && i < g->view.n; i++)
 		sum += g->view.gpu[i].power_limit_mw * 1e-3;
+	return sum;
+}
+
+double gpus_most_watts(const struct gpus *g)
+{
+	double sum = 0;
+	for (size_t i = 0; gpus_are_known(g) && i < g->view.n; i++)
+		sum += g->view.gpu[i].power_limit_mw > 0 ? g->view.gpu[i].power_limit_mw * 1e-3
+							 : GPU_MOST_WATTS;
 	return sum;
 }
 

@@ -37,6 +37,8 @@ bool gpus_are_known(const struct gpus *g); /* True when the readings in |view| a
 /* Fill in the sums over the GPUs that are read now. */
 void gpus_load(const struct gpus *g, Cognitora__V1__Load *out);
 double gpus_limit_watts(const struct gpus *g); /* Return the sum of the power limits; 0: unknown. */
+double gpus_most_watts(
+	const struct gpus *g); /* The same, and GPU_MOST_WATTS for each GPU whose limit is not known. */
 /* Return true when a GPU is slowed down by heat or a power brake, or is as hot as that. */
 bool gpus_hot(const struct gpus *g);
 void gpus_fill(const struct gpus *g, struct pb_tree *t, Cognitora__V1__Gpus *to);

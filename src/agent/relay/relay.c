@@ -445,6 +445,8 @@ static void relay_take_engine(struct relay *r, struct engine *e)
 	share_peak_note(&e->requests.peak, e->requests.inflight + e->requests.direct);
 	share_enter(&r->all->share, relay_request(r)->facts.router, relay_request(r)->facts.new_tokens,
 		&r->share);
+	if (relay_request(r)->facts.prompt_us > 0)
+		share_whole(&r->all->share, &r->share, relay_request(r)->facts.prompt_us);
 	r->all->requests_total++;
 	r->all->ops->load_changed(r->all->user);
 }

@@ -27,6 +27,8 @@ struct watcher {
 	uint64_t router;         /* Router whose share the watcher is told; 0: none */
 	struct share_row direct; /* Requests that the router has straight at the engine */
 	uint64_t heard;          /* DirectLoad.heard, as last told */
+	uint64_t whole_us;       /* DirectLoad.whole_us, as last told */
+	bool has_told;           /* A DirectLoad came on this call */
 	cgn_nsec told_at;        /* Last report of the load */
 	struct watch_backlog backlog;
 	bool begun, finished, node_due, load_due, reset_due, source_due, check_due;
@@ -63,7 +65,8 @@ static bool load_differs(const Cognitora__V1__Load *a, const Cognitora__V1__Load
 	return a->inflight != b->inflight || a->yours != b->yours || a->queued_tokens != b->queued_tokens ||
 		a->yours_queued_tokens != b->yours_queued_tokens || a->decoding != b->decoding ||
 		a->yours_decoding != b->yours_decoding || a->foreign != b->foreign ||
-		a->running != b->running || a->waiting != b->waiting || a->stalled != b->stalled ||
+		a->wholes != b->wholes || a->yours_wholes != b->yours_wholes || a->running != b->running ||
+		a->waiting != b->waiting || a->stalled != b->stalled ||
 		a->requests_total != b->requests_total || a->kv_usage < b->kv_usage ||
 		a->kv_usage > b->kv_usage || a->power_headroom < b->power_headroom ||
 		a->power_headroom > b->power_headroom;
@@ -303,7 +306,9 @@ struct share_row watch_direct(const struct watch *all, uint64_t router)
 		sum.inflight += w->direct.inflight;
 		sum.decoding += w->direct.decoding;
 		sum.queued_tokens += w->direct.queued_tokens;
+		sum.wholes += w->direct.wholes;
 	}
+	sum.whole_us = router == 0 ? all->direct_whole_us : 0;
 	return sum;
 }
 
@@ -326,6 +331,11 @@ static void watcher_told(struct watcher *w, const Cognitora__V1__DirectLoad *tol
 	w->direct.inflight = most_of(told->inflight, DIRECT_MOST);
 	w->direct.decoding = most_of(told->decoding, w->direct.inflight);
 	w->direct.queued_tokens = most_of(told->queued_tokens, UINT32_MAX);
+	w->direct.wholes = most_of(told->wholes, w->direct.inflight - w->direct.decoding);
+	if (w->has_told && told->whole_us > w->whole_us) /* The sum of an earlier call is not this one's. */
+		w->all->direct_whole_us += most_of(told->whole_us - w->whole_us, UINT32_MAX);
+	w->whole_us = told->whole_us;
+	w->has_told = true;
 	w->all->ops->direct_changed(w->all->user, heard);
 }
 

@@ -40,6 +40,8 @@ struct watch {
 	size_t n_watchers;
 	struct cgn_timer send_timer, check_timer, beat_timer;
 	cgn_nsec sent_at; /* Last time that all watchers were sent to */
+	uint64_t
+		direct_whole_us; /* DirectLoad.whole_us of all calls, as it rose since the first message of each */
 };
 void watch_init(struct watch *w, struct cgn_loop *l, const struct watch_ops *ops, void *user);
 void watch_fini(struct watch *w);

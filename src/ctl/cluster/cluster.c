@@ -292,6 +292,10 @@ static void power_line(const Cognitora__V1__PowerStatus *p, struct cgn_buf *out)
 		cgn_buf_fmt(out,
 			"NO POWER  the budget lets no request pass: with one stream the nodes would draw %.0f W, and %.0f W may be drawn\n",
 			p->least_watts, p->limit_watts);
+	if (p->measured_watts > p->budget_watts)
+		cgn_buf_fmt(out,
+			"OVER POWER  the nodes draw %.0f W, as their agents measured: no request is sent until they draw less\n",
+			p->measured_watts);
 }
 
 static const char *state_note(const Cognitora__V1__StatusResponse *s)

@@ -40,8 +40,8 @@ static void zone_add(struct powersrc *p, const char *dir)
 	struct powersrc_zone z = {.limit_uw = 0};
 	uint64_t range_uj = 0, uj = 0;
 	(void)snprintf(path, sizeof path, "%s/constraint_0_power_limit_uw", dir);
-	if (!read_u64(path, &z.limit_uw) || z.limit_uw == 0)
-		return;
+	if (!read_u64(path, &z.limit_uw)) /* AMD's packages have none. */
+		z.limit_uw = 0;
 	(void)snprintf(path, sizeof path, "%s/max_energy_range_uj", dir);
 	(void)read_u64(path, &range_uj);
 	if (snprintf(z.energy_path, sizeof z.energy_path, "%s/energy_uj", dir) >= (int)sizeof z.energy_path)
@@ -78,19 +78,20 @@ static double zone_used(struct powersrc_zone *z, cgn_nsec now)
 
 double powersrc_step(struct powersrc *p, cgn_nsec now)
 {
-	double used_j = 0, limit_w = 0;
+	double limited_j = 0, limit_w = powersrc_limit_watts(p);
 	if (p->n == 0 || now <= p->last)
 		return p->headroom;
 	for (size_t i = 0; i < p->n; i++) {
-		used_j += zone_used(&p->zone[i], now);
-		limit_w += (double)p->zone[i].limit_uw * 1e-6;
+		double used_j = zone_used(&p->zone[i], now);
+		p->joules += used_j;
+		limited_j += p->zone[i].limit_uw > 0 ? used_j : 0;
 	}
-	p->joules += used_j;
 	cgn_nsec before = p->last;
 	p->last = now;
-	if (before == 0) /* The energy before the first call was used over an unknown time */
+	if (before == 0 ||
+		!(limit_w > 0)) /* The energy before the first call was used over an unknown time */
 		return p->headroom;
-	double watts = used_j / ((double)cgn_since(now, before) / (double)CGN_SEC);
+	double watts = limited_j / ((double)cgn_since(now, before) / (double)CGN_SEC);
 	double left = 1 - watts / limit_w;
 	p->headroom = left < 0 ? 0 : left > 1 ? 1 : left;
 	return p->headroom;
@@ -101,5 +102,13 @@ double powersrc_limit_watts(const struct powersrc *p)
 	double sum = 0;
 	for (size_t i = 0; i < p->n; i++)
 		sum += (double)p->zone[i].limit_uw * 1e-6;
+	return sum;
+}
+
+double powersrc_most_watts(const struct powersrc *p)
+{
+	double sum = 0;
+	for (size_t i = 0; i < p->n; i++)
+		sum += p->zone[i].limit_uw > 0 ? (double)p->zone[i].limit_uw * 1e-6 : POWERSRC_MOST_WATTS;
 	return sum;
 }

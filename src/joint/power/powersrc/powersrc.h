@@ -11,7 +11,7 @@
 
 struct powersrc_zone {
 	char energy_path[280]; /* .../energy_uj */
-	uint64_t limit_uw;     /* Long-term constraint */
+	uint64_t limit_uw;     /* Long-term constraint; 0: it has none, as AMD's */
 	struct power_counter counter;
 };
 struct powersrc {
@@ -25,7 +25,9 @@ struct powersrc {
 /* Find the package zones below |root|; there may be none. */
 void powersrc_init(struct powersrc *p, const char *root);
 double powersrc_limit_watts(
-	const struct powersrc *p); /* Return the sum of the long-term limits; 0: unknown. */
-/* Read the counters and return the headroom since the last call: 1 - power / limit over all packages, from 0
+	const struct powersrc *p); /* Return the sum of the long-term limits; 0: none is known. */
+/* Return the highest possible power of the packages: their limits, and POWERSRC_MOST_WATTS for each without one. */
+double powersrc_most_watts(const struct powersrc *p);
+/* Read the counters and return the headroom since the last call: 1 - power / limit over the packages with a limit, from 0
  * to 1; 1 when unknown. Reads a few lines of sysfs and does not block. */
 double powersrc_step(struct powersrc *p, cgn_nsec now);

@@ -19,7 +19,8 @@ enum facts_field {
 	F_KEEP_ALIVE,
 	F_TENANT,
 	F_ONCE,
-	F_KEEP_BOUNDED
+	F_KEEP_BOUNDED,
+	F_PROMPT_US
 };
 enum chunk_field { C_HEAD = 1, C_DATA };
 enum head_field { R_STATUS = 1, R_HEADERS, R_ENGINE };
@@ -52,7 +53,8 @@ static size_t facts_size(const struct proto_facts *f)
 		wire_u64_size(F_BLOCK_TOKENS, f->block_tokens) + wire_fixed64_size(F_ROUTER, f->router) +
 		wire_u64_size(F_NEW_TOKENS, f->new_tokens) + wire_u64_size(F_LEG, (uint64_t)f->leg) +
 		wire_u64_size(F_KEEP_ALIVE, f->keep_alive) + wire_str_size(F_TENANT, f->tenant) +
-		wire_u64_size(F_ONCE, f->once) + wire_u64_size(F_KEEP_BOUNDED, f->keep_bounded);
+		wire_u64_size(F_ONCE, f->once) + wire_u64_size(F_KEEP_BOUNDED, f->keep_bounded) +
+		wire_u64_size(F_PROMPT_US, f->prompt_us);
 }
 
 size_t proto_generate_body(const struct proto_generate *g, struct cgn_str out[PROTO_BODY_PIECES])
@@ -95,6 +97,7 @@ void proto_generate_prefix(const struct proto_generate *g, struct cgn_buf *out)
 	wire_put_str(out, F_TENANT, f->tenant);
 	wire_put_u64(out, F_ONCE, f->once);
 	wire_put_u64(out, F_KEEP_BOUNDED, f->keep_bounded);
+	wire_put_u64(out, F_PROMPT_US, f->prompt_us);
 	wire_put_head(out, G_BODY, g->swap.by.p != NULL ? g->body.n - g->swap.n + g->swap.by.n : g->body.n);
 }
 
@@ -288,6 +291,9 @@ static void read_facts_field(struct wire_rd *rd, uint32_t tag, struct proto_fact
 		return;
 	case VARINT(F_KEEP_BOUNDED):
 		f->keep_bounded = wire_varint(rd) != 0;
+		return;
+	case VARINT(F_PROMPT_US):
+		f->prompt_us = (uint32_t)wire_varint(rd);
 		return;
 	default:
 		wire_skip(rd, tag);

@@ -63,6 +63,7 @@ struct proto_facts {
 	uint32_t block_tokens; /* Tokens in a block of |chain|; 0: its blocks are of bytes. */
 	uint64_t router;       /* The instance of the router; 0: unknown. */
 	uint32_t new_tokens;
+	uint32_t prompt_us;     /* RouteFacts.prompt_us */
 	uint64_t keep_alive;    /* RouteFacts.keep_alive; proto_keep_alive makes it. */
 	struct cgn_str tenant;  /* RouteFacts.tenant; empty: the router does not say it. */
 	bool once;              /* RouteFacts.once */

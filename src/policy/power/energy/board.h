@@ -13,6 +13,10 @@
 
 #include "policy/power/energy/energy.h"
 
+/* The time in which prompts were computed is kept for so many turns, of a second less one. */
+#define ENERGY_LATELY 9
+#define ENERGY_TURN   (CGN_SEC / (ENERGY_LATELY - 1))
+
 /* The sums of a node's meter at an instant. */
 struct energy_instant {
 	double stream_j, token_j;
@@ -22,21 +26,24 @@ struct energy_instant {
 struct energy_tally {
 	atomic_flag locked;
 	struct energy_load ours, others;
-	double computing;           /* Prompts of |ours| that are computed at once, on average. */
-	double lately;              /* Share of the last second or so in which prompts were computed. */
-	struct energy_instant told; /* The last report; at 0: none since the node is there. */
+	double whole_tokens; /* Prompt tokens that the node's stats count as queued for whole answers of |ours|. */
+	float computed_s[ENERGY_LATELY]; /* Seconds in which prompts were computed, by turns of a ring. */
+	uint64_t turn;                   /* The latest one. */
+	struct energy_instant told;      /* The last report; at 0: none since the node is there. */
 	struct energy_instant
 		base; /* The difference between |sums| and a report when the agent's meter began. */
 	struct energy_instant
 		sums; /* Expected. They fall where a report says less than was expected before it. */
 };
 struct energy_seat {
-	_Atomic uint32_t decode[ENERGY_KNOTS], prefill;
+	_Atomic uint32_t decode[ENERGY_KNOTS], prefill, most, parts;
 	_Atomic uint32_t flags;    /* enum energy_flag. */
 	_Atomic uint32_t scale;    /* Factor on the curve until the next report. */
 	_Atomic uint32_t pace;     /* The same, of the joules that requests are given (energy_meter_pace). */
 	_Atomic uint64_t reported; /* Time of the last report. */
-	_Atomic uint32_t node_w, extra_w; /* Measured at |measured|. */
+	_Atomic uint32_t node_w, extra_w, counted_w,
+		short_w;         /* Measured at |measured|: struct energy_measured. */
+	_Atomic uint32_t load_w; /* Watts of the usual curve at the load of |measured|. */
 	_Atomic uint64_t measured;
 	struct energy_tally tally;
 };
@@ -62,29 +69,47 @@ struct energy_report {
 	struct energy_instant sums;
 	double scale,
 		pace; /* Factors on the curve: of the watts, and of the joules that requests are given. */
-	struct energy_load others; /* The load that this router does not count. */
+	/* The load that this router does not count; but |prompt_s| is of all. */
+	struct energy_load others;
 };
 void energy_board_sums(struct energy_board *b, uint32_t slot, const struct energy_report *r);
 void energy_board_clear(struct energy_board *b, uint32_t slot); /* The node is gone, or counts no more. */
 /* A change of this router's load at a node. */
 struct energy_change {
 	struct energy_load less, more;
-	double computing; /* Prompts that are computed at once, on average: at most 1 for each of |more|. */
+	double whole_tokens; /* Prompt tokens that the node's stats count as queued more, for whole answers. */
 };
 /* The load changes at |now|. Return the sums until then; at 0: unknown, or no report for ENERGY_STOP. */
 struct energy_instant energy_board_count(struct energy_board *b, uint32_t slot,
 	const struct energy_change *change, cgn_nsec now);
-/* Return the share of the time in which prompts were computed at the node, in a second or so until |now|. */
-double energy_board_prefill(const struct energy_board *b, uint32_t slot, cgn_nsec now);
-/* The agent measured at |at| that the machine draws |node_w|, of which its counters do not count |extra_w|. 0: unknown. */
-void energy_board_measured(struct energy_board *b, uint32_t slot, double node_w, double extra_w, cgn_nsec at);
-/* Return the mean watts of a node that answers |streams| and computes prompts in the share |prefill| of the time: those of
- * its curve, times the scale of its last report, and those that its meter showed beyond its counters; without a curve the
- * measured watts. A report counts for ENERGY_STOP. 0: unknown. */
+/* Return for how much of a second the node computes prompts, as the budget counts it: the time in the last second or so
+ * in which it did, and the seconds that take |queued_tokens| of node_stats, at |token_ms| each. */
+double energy_board_prefill(const struct energy_board *b, uint32_t slot, double queued_tokens,
+	double token_ms, cgn_nsec now);
+/* The power that an agent measured. 0: unknown. */
+struct energy_measured {
+	double node_w;    /* The power of the machine. */
+	double extra_w;   /* The part of |node_w| that is not in the counters. */
+	double counted_w; /* Mean of the counters' last span, about a second. */
+	double short_w; /* The difference by which the curve said too little of a span, the largest lately. */
+};
+/* The agent's report of |at|. */
+void energy_board_measured(struct energy_board *b, uint32_t slot, const struct energy_measured *m,
+	cgn_nsec at);
+/* Return the mean watts of a node that answers |streams| and computes prompts in the share |prefill| of the time, as the curve
+ * says: times the scale of its last report, and with what its meter showed beyond its counters. Of more streams than the curve was
+ * measured near, the watts of prefill. A report counts for ENERGY_STOP. Without a curve, the measured power. 0: unknown. */
+double energy_board_expected(const struct energy_board *b, uint32_t slot, double streams, double prefill,
+	cgn_nsec now);
+/* The same and |short_w|, but at least the measured power of the last span. Without a curve, the measured power, and as many watts
+ * more as the usual curve rises from the load of then to that of now. */
 double energy_board_watts(const struct energy_board *b, uint32_t slot, double streams, double prefill,
 	cgn_nsec now);
 double energy_board_node_watts(const struct energy_board *b, uint32_t slot,
 	cgn_nsec now); /* Measured; 0: unknown. */
+/* Return the mean of the last second or so as the counters say, and what the meter shows beyond them; without counters as
+ * energy_board_node_watts. */
+double energy_board_measured_watts(const struct energy_board *b, uint32_t slot, cgn_nsec now);
 /* Fill |out|, and return the flags. A curve that is written meanwhile may be half old. */
 unsigned energy_board_get(const struct energy_board *b, uint32_t slot, struct energy_curve *out);
 /* Return the power of a prompt on the node beyond that of an idle node; 0: unknown. |b| may be NULL. */

@@ -40,9 +40,23 @@ double energy_decode_watts(const struct energy_curve *c, double streams)
 	return (double)c->decode[k] * (1 - share) + (double)c->decode[k + 1] * share;
 }
 
+cgn_nsec energy_load_lasts(const struct energy_load *l, cgn_nsec most)
+{
+	if (l->prompts > l->wholes || l->wholes == 0 || !(l->prompt_s > 0) ||
+		!(l->prompt_s * 1e9 < (double)most))
+		return most;
+	return (cgn_nsec)(l->prompt_s * 1e9) + 1;
+}
+
+void energy_load_pass(struct energy_load *l, double seconds)
+{
+	l->prompt_s = l->wholes > 0 && l->prompt_s > seconds ? l->prompt_s - seconds : 0;
+}
+
 double energy_load_watts(const struct energy_curve *c, const struct energy_load *load)
 {
-	return load->prompts > 0 ? (double)c->prefill : energy_decode_watts(c, load->streams);
+	return energy_load_computes(load) ? (double)c->prefill
+					  : energy_decode_watts(c, (double)load->streams + load->wholes);
 }
 
 double energy_share(const struct energy_load *load, double joules, double *stream_j, double *token_j)
@@ -99,26 +113,48 @@ static float factor_near(const struct energy_model *m, const struct energy_curve
 	return m->weight[PREFILL] >= KNOWN_FROM ? m->prefill / prior->prefill : m->knot[k] / prior->decode[k];
 }
 
+static float limit_apply(const struct energy_model *m, float watts)
+{
+	return m->limit > 0 && watts > m->limit ? m->limit : watts;
+}
+
+/* Note up to which load the curve is a measurement. From a number of streams to twice as many, measured power rises by little. */
+static void measured_note(struct energy_model *m)
+{
+	m->curve.most = 1;
+	for (size_t k = 1; k < ENERGY_KNOTS; k++)
+		if (m->weight[k] >= KNOWN_FROM)
+			m->curve.most = 2 * (float)knot_streams(k);
+	bool alone = m->weight[0] >= KNOWN_FROM && m->weight[1] >= KNOWN_FROM;
+	m->curve.measured = (alone ? ENERGY_MEASURED_ALONE : 0) |
+		(m->weight[PREFILL] >= KNOWN_FROM ? ENERGY_MEASURED_PREFILL : 0) |
+		(m->limit > 0 ? ENERGY_LIMITED : 0);
+}
+
 static void curve_compile(struct energy_model *m)
 {
 	struct energy_curve *c = &m->curve;
 	for (size_t k = 0; k < ENERGY_KNOTS; k++) {
 		bool known = m->weight[k] >= KNOWN_FROM || k == 0;
-		c->decode[k] = known ? m->knot[k] : usual_shape.decode[k] * factor_near(m, &usual_shape, k);
+		c->decode[k] = known
+			? m->knot[k]
+			: limit_apply(m, usual_shape.decode[k] * factor_near(m, &usual_shape, k));
 		if (k > 0 && c->decode[k] < c->decode[k - 1])
 			c->decode[k] = c->decode[k - 1];
 	}
 	c->prefill = m->weight[PREFILL] >= KNOWN_FROM
 		? m->prefill
-		: usual_shape.prefill * c->decode[4] / usual_shape.decode[4];
+		: limit_apply(m, usual_shape.prefill * c->decode[4] / usual_shape.decode[4]);
 	if (c->prefill < c->decode[1])
 		c->prefill = c->decode[1];
+	measured_note(m);
 }
 
 void energy_model_init(struct energy_model *m, double limit_w)
 {
-	float limit = (float)(limit_w > 0 && limit_w < MOST_W ? limit_w : LIMIT_W);
-	*m = (struct energy_model){.prefill = usual_shape.prefill * limit};
+	bool known = limit_w > 0 && limit_w < MOST_W;
+	float limit = (float)(known ? limit_w : LIMIT_W);
+	*m = (struct energy_model){.prefill = usual_shape.prefill * limit, .limit = known ? limit : 0};
 	for (size_t k = 0; k < ENERGY_KNOTS; k++)
 		m->knot[k] = usual_shape.decode[k] * limit;
 	curve_compile(m);
@@ -130,10 +166,15 @@ static double idle_of(const struct energy_sample *s)
 	return rest > 0 ? rest : 0;
 }
 
+double energy_expected_idle(const struct energy_curve *c, const struct energy_sample *s)
+{
+	return idle_of(s) * (double)c->decode[0];
+}
+
 double energy_expected(const struct energy_curve *c, const struct energy_sample *s)
 {
 	double streams = s->decode_s > 0 ? s->streams_s / s->decode_s : 0;
-	return idle_of(s) * (double)c->decode[0] + s->decode_s * energy_decode_watts(c, streams) +
+	return energy_expected_idle(c, s) + s->decode_s * energy_decode_watts(c, streams) +
 		s->prefill_s * (double)c->prefill;
 }
 

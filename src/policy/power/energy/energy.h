@@ -12,7 +12,10 @@
  * to their share of the span (normalised least mean squares; the first samples of a knot count more). Knots
  * that no sample has touched keep the published shape (docs/fleet/energy/README.md), scaled by the nearest
  * knot that was learned. The curve never falls with streams. The error is the moving mean of |expected -
- * counted| / counted, before the sample is learned. */
+ * counted| / counted, before the sample is learned.
+ *
+ * A whole answer shows its first byte with its last, so its prompt's end is not seen. It counts as a prompt for the
+ * time that its router expects of that, and as a stream from then on. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -28,6 +31,13 @@
 struct energy_curve {
 	float decode[ENERGY_KNOTS]; /* [0]: idle, ready for requests. */
 	float prefill;
+	float most; /* The curve was measured near the watts of up to so many streams; 0: not told, so of any number. */
+	uint32_t measured; /* enum energy_measured_part. */
+};
+enum energy_measured_part {
+	ENERGY_MEASURED_ALONE = 1,   /* The watts of the idle node and of one stream. */
+	ENERGY_MEASURED_PREFILL = 2, /* The watts of prefill. */
+	ENERGY_LIMITED = 4           /* The node's limit is known, so those of prefill are not above it. */
 };
 static inline bool energy_known(const struct energy_curve *c)
 {
@@ -38,7 +48,19 @@ double energy_decode_watts(const struct energy_curve *c, double streams); /* 0 s
 struct energy_load {
 	uint32_t streams, prompts;
 	uint64_t prompt_tokens;
+	uint32_t wholes; /* The part of |prompts| whose answer comes as a whole. */
+	uint64_t
+		whole_us; /* Sum of the times that the prompts of all whole answers were expected to take, also of ended ones. */
+	double prompt_s; /* Seconds that prompts of |wholes| are expected to take yet, one after the other. */
 };
+/* Are prompts computed now? */
+static inline bool energy_load_computes(const struct energy_load *l)
+{
+	return l->prompts > l->wholes || (l->wholes > 0 && l->prompt_s > 0);
+}
+/* Return how long the load draws the same from now on: at most |most|, until the last prompt of a whole answer is computed. */
+cgn_nsec energy_load_lasts(const struct energy_load *l, cgn_nsec most);
+void energy_load_pass(struct energy_load *l, double seconds); /* So much time passes. */
 double energy_load_watts(const struct energy_curve *c, const struct energy_load *load);
 /* Add to the sums of a node (meter.h) what |joules| are for one stream and for one token of a prompt. Return the joules
  * of one share; 0: nothing runs, and the sums stay. */
@@ -75,6 +97,7 @@ struct energy_sample {
 };
 struct energy_model {
 	struct energy_curve curve;         /* Compiled; what energy_learn changes. */
+	float limit;                       /* Watts that the node draws at most; 0: unknown. */
 	float knot[ENERGY_KNOTS], prefill; /* As learned. */
 	float weight[ENERGY_KNOTS + 1];    /* Samples that each knot has taken; last: prefill. */
 	float error;                       /* Share; 0 before the second sample. */
@@ -84,8 +107,9 @@ struct energy_model {
 void energy_model_init(struct energy_model *m, double limit_w);
 /* Learn a sample. Ignores spans below 1 ms, times that exceed the span, and values other than numbers. */
 void energy_learn(struct energy_model *m, const struct energy_sample *s);
-/* Return the joules that the curve expects for the span of |s|. */
+/* Return the joules that the curve expects for the span of |s|, and those of its idle time. */
 double energy_expected(const struct energy_curve *c, const struct energy_sample *s);
+double energy_expected_idle(const struct energy_curve *c, const struct energy_sample *s);
 
 /* ---- decisions ---- */
 

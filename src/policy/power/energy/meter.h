@@ -11,11 +11,19 @@
  * the rise of stream_j from then to its end. Between two readings of the counter the power is what the node's
  * curve expects; each reading is compared with that, and the difference is made up from then on: with at most
  * METER_DEBT of what requests use, so that no single one pays for others, and with all joules that are used
- * while nothing runs. */
+ * while nothing runs.
+ *
+ * The scale is how the node differs from its curve for now (a clock, its temperature). Spans in which requests ran for
+ * METER_BUSY of the time or more teach it, by the joules beyond the expected idle part. It holds for loads that are not idle, and
+ * stays within METER_SCALE_LEAST and METER_SCALE_MOST: a larger difference is an error of the curve, which learns it. */
 #pragma once
 #include "policy/power/energy/energy.h"
 
-#define METER_DEBT 0.25
+#define METER_DEBT        0.25
+#define METER_BUSY        0.25
+#define METER_SCALE_LEAST 0.5
+#define METER_SCALE_MOST  2.0
+#define METER_SHORT       0.25
 
 struct energy_sums {
 	double stream_j, token_j; /* As above; they never fall. */
@@ -31,7 +39,9 @@ struct energy_meter {
 	double ahead_j; /* Joules given out beyond what the counter counted; negative: too few. */
 	double debt_j;  /* Joules still to be given since the last reading; negative: to be held back. */
 	struct energy_sample span; /* Since the last reading, for the model. */
-	double scale;              /* Counted over expected, lately. */
+	double scale;              /* Counted over expected while requests ran, lately. */
+	double counted_w;          /* Mean of the last span; 0: none yet. */
+	double short_w; /* So much more was counted than expected of the load: the most lately, which falls by METER_SHORT a span. */
 };
 void energy_meter_init(struct energy_meter *m, double limit_w, cgn_nsec now);
 /* The load is |load| from |now| on: streams that are being answered, and prompts with their tokens to compute. */

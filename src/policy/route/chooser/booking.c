@@ -164,7 +164,9 @@ bool chooser_claim(struct chooser *c, const struct chooser_ask *ask, struct choo
 	while (!atomic_compare_exchange_weak_explicit(&stats->inflight, &now, now + 1, memory_order_relaxed,
 		memory_order_relaxed));
 	p->claimed = true;
-	return true;
+	if (!chooser_energy_claimed(c, ask))
+		chooser_unclaim(c, p);
+	return p->claimed;
 }
 
 void chooser_unclaim(struct chooser *c, struct chooser_pick_result *p)
@@ -212,6 +214,8 @@ void chooser_book(struct chooser *c, const struct chooser_ask *ask, const struct
 		.at = ask->now};
 	if (w->load_ms > 0)
 		warm_note(&stats->warm, ask->model->name, ask->now);
+	if (out->whole)
+		out->prompt_us = clamp_u32((double)(w->uncached_tokens * w->speed.prefill_ms) * 1e3) + 1;
 	load_book(stats, p, out);
 	chooser_energy_booked(c, out, ask->now);
 	hotprefix_book(c, ask, p, out);

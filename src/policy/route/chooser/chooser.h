@@ -142,7 +142,9 @@ struct chooser;
 
 /* Return the watts of all nodes at their load of |now|, as router.energy.budget counts them (energy_board_watts). */
 double chooser_watts(const struct chooser_shared *shared, cgn_nsec now);
-/* Return the watts of all nodes with nothing but one stream, where that takes least. 0: no node's power is known. */
+/* Return the watts of all nodes as they were measured last. */
+double chooser_watts_measured(const struct chooser_shared *shared, cgn_nsec now);
+/* Return the watts of all nodes with nothing but one stream, where that takes least. 0: they were not measured of every node. */
 double chooser_watts_least(const struct chooser_shared *shared, cgn_nsec now);
 /* Return the watts that a budget of |budget_w| lets the nodes draw, for the error of the curves. */
 double chooser_budget(double budget_w);

@@ -37,6 +37,8 @@ float chooser_common(const struct route_cand *cands, size_t n);
 /* Fill in the joules of the candidates, why rules for energy bar them, and the part of |score| that is about energy. */
 void chooser_energy_fill(const struct chooser *c, const struct chooser_ask *ask, struct route_ask *score,
 	struct route_cand *cands, size_t n);
+/* The place is taken. False: another thread has taken one since the pick too, and the budget has no room for both. */
+bool chooser_energy_claimed(const struct chooser *c, const struct chooser_ask *ask);
 /* The request of |t| is at its node from |now| on; its prompt is computed; it has left. Call each before the change of
  * t->prefilling. */
 void chooser_energy_booked(const struct chooser *c, struct chooser_ticket *t, cgn_nsec now);

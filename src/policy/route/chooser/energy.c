@@ -11,9 +11,12 @@ struct draw {
 	double prefill; /* Seconds that its prompts took in the last second, and take in the coming one; at most 1 counts. */
 };
 
-static double seconds_of(const struct route_speed *s, double tokens)
+static struct route_speed speed_known(const struct node_stats *stats)
 {
-	return tokens > 0 ? s->prefill_ms > 0 ? tokens * (double)s->prefill_ms * 1e-3 : 1 : 0;
+	struct route_speed s = node_stats_speed(stats);
+	const struct route_speed usual = ROUTE_SPEED_DEFAULT;
+	s.prefill_ms = s.prefill_ms > 0 ? s.prefill_ms : usual.prefill_ms;
+	return s;
 }
 
 static struct draw draw_of(const struct chooser_shared *shared, uint32_t slot,
@@ -23,13 +26,18 @@ static struct draw draw_of(const struct chooser_shared *shared, uint32_t slot,
 	uint64_t tokens = atomic_load_explicit(&s->queued_tokens, memory_order_relaxed) +
 		atomic_load_explicit(&s->others_tokens, memory_order_relaxed);
 	return (struct draw){node_stats_requests(s),
-		energy_board_prefill(shared->energy, slot, now) + seconds_of(speed, (double)tokens)};
+		energy_board_prefill(shared->energy, slot, (double)tokens, (double)speed->prefill_ms, now)};
+}
+
+static double share_of(double seconds)
+{
+	return seconds < 1 ? seconds : 1;
 }
 
 static double draw_watts(const struct chooser_shared *shared, uint32_t slot, const struct draw *d,
 	cgn_nsec now)
 {
-	return energy_board_watts(shared->energy, slot, d->streams, d->prefill < 1 ? d->prefill : 1, now);
+	return energy_board_watts(shared->energy, slot, d->streams, share_of(d->prefill), now);
 }
 
 double chooser_budget(double budget_w)
@@ -42,20 +50,37 @@ double chooser_watts(const struct chooser_shared *shared, cgn_nsec now)
 	double sum = 0;
 	uint32_t top = atomic_load_explicit(&shared->energy->top, memory_order_relaxed);
 	for (uint32_t i = 0; i < top; i++) {
-		const struct route_speed speed = node_stats_speed(&shared->stats[i]);
+		const struct route_speed speed = speed_known(&shared->stats[i]);
 		const struct draw d = draw_of(shared, i, &speed, now);
 		sum += draw_watts(shared, i, &d, now);
 	}
 	return sum;
 }
 
-/* Return the watts of all nodes without requests. */
-static double watts_idle(const struct chooser_shared *shared, cgn_nsec now)
+double chooser_watts_measured(const struct chooser_shared *shared, cgn_nsec now)
 {
 	double sum = 0;
 	uint32_t top = atomic_load_explicit(&shared->energy->top, memory_order_relaxed);
 	for (uint32_t i = 0; i < top; i++)
-		sum += energy_board_watts(shared->energy, i, 0, 0, now);
+		sum += energy_board_measured_watts(shared->energy, i, now);
+	return sum;
+}
+
+/* Return the watts of all nodes without requests; 0: of some node they were not measured. */
+static double watts_idle(const struct chooser_shared *shared, cgn_nsec now)
+{
+	struct energy_curve c;
+	double sum = 0;
+	uint32_t top = atomic_load_explicit(&shared->energy->top, memory_order_relaxed);
+	for (uint32_t i = 0; i < top; i++) {
+		unsigned flags = energy_board_get(shared->energy, i, &c);
+		bool guessed = energy_known(&c)
+			? (c.measured & ENERGY_MEASURED_ALONE) == 0 && (flags & ENERGY_PARKED) == 0
+			: energy_board_node_watts(shared->energy, i, now) > 0;
+		if (guessed)
+			return 0;
+		sum += energy_board_expected(shared->energy, i, 0, 0, now);
+	}
 	return sum;
 }
 
@@ -74,10 +99,11 @@ double chooser_watts_least(const struct chooser_shared *shared, cgn_nsec now)
 		unsigned flags = energy_board_get(shared->energy, i, &c);
 		if (energy_known(&c) && (flags & ENERGY_PARKED) == 0)
 			stream = less_of(stream,
-				energy_board_watts(shared->energy, i, 1, 0, now) -
-					energy_board_watts(shared->energy, i, 0, 0, now));
+				energy_board_expected(shared->energy, i, 1, 0, now) -
+					energy_board_expected(shared->energy, i, 0, 0, now));
 	}
-	return stream > 0 ? watts_idle(shared, now) + stream : 0;
+	double idle = watts_idle(shared, now);
+	return stream > 0 && idle > 0 ? idle + stream : 0;
 }
 
 static double joules_of(const struct energy_curve *w, const struct route_ask *score,
@@ -124,36 +150,87 @@ static enum route_bar bar_of(const struct route_energy *e, const struct route_as
 	return misses_objective(e, score, c) ? ROUTE_BAR_OBJECTIVE : ROUTE_BAR_NONE;
 }
 
-/* Return the watts that a node with the load |is| draws more over the coming second if the request goes there. */
-static double watts_more(const struct chooser_shared *shared, const struct route_cand *c,
-	const struct draw *is, cgn_nsec now)
+/* Return the load of the node with the request. */
+static struct draw draw_with(const struct route_cand *c, const struct draw *is)
 {
-	const struct draw then = {is->streams + 1,
-		is->prefill + seconds_of(&c->speed, (double)c->uncached_tokens)};
-	return draw_watts(shared, c->slot, &then, now) - draw_watts(shared, c->slot, is, now);
+	return (struct draw){is->streams + 1,
+		is->prefill + (double)(c->uncached_tokens * c->speed.prefill_ms) * 1e-3};
+}
+
+/* Return the watts that a node draws more over the coming second if the request goes there. */
+static double watts_more(const struct chooser_shared *shared, const struct route_cand *c, cgn_nsec now)
+{
+	const struct draw is = draw_of(shared, c->slot, &c->speed, now), then = draw_with(c, &is);
+	return draw_watts(shared, c->slot, &then, now) - draw_watts(shared, c->slot, &is, now);
+}
+
+/* Is the time that the node's prompts take a guess, or the watts of that? */
+static bool prompts_are_guessed(const struct chooser_shared *shared, uint32_t slot,
+	const struct energy_curve *w)
+{
+	return !(node_stats_speed(&shared->stats[slot]).prefill_ms > 0) ||
+		(w->measured & (ENERGY_MEASURED_PREFILL | ENERGY_LIMITED)) == 0;
+}
+
+/* The same of the node if it has no other request. The prompt counts only where neither its time nor its watts are a guess. */
+static double watts_alone(const struct chooser_shared *shared, const struct route_cand *c,
+	const struct energy_curve *w, cgn_nsec now)
+{
+	struct draw then = draw_with(c, &(struct draw){.streams = 0});
+	if (prompts_are_guessed(shared, c->slot, w))
+		then.prefill = 0;
+	return energy_board_expected(shared->energy, c->slot, then.streams, share_of(then.prefill), now) -
+		energy_board_expected(shared->energy, c->slot, 0, 0, now);
+}
+
+/* Return the requests at all nodes whose power is known. */
+static uint64_t requests_running(const struct chooser_shared *shared)
+{
+	uint64_t n = 0;
+	uint32_t top = atomic_load_explicit(&shared->energy->top, memory_order_relaxed);
+	for (uint32_t i = 0; i < top; i++)
+		n += node_stats_requests(&shared->stats[i]);
+	return n;
+}
+
+/* A node of which no request was measured yet, or whose prompts are a guess, is tried with one while nothing else runs. */
+static bool is_tried(const struct chooser_shared *shared, uint32_t slot, const struct energy_curve *w,
+	double draw, double most)
+{
+	bool guessed = w->most < 2 ||
+		((w->measured & ENERGY_MEASURED_PREFILL) == 0 && prompts_are_guessed(shared, slot, w));
+	return w->most > 0 && guessed && draw <= most && requests_running(shared) == 0;
 }
 
 /* Bar the nodes on which the request would exceed the budget, and note what all nodes would draw with it at least. */
 static void budget_bar(const struct chooser *c, const struct route_energy *e, struct route_ask *score,
 	struct route_cand *cands, size_t n, cgn_nsec now)
 {
-	const struct draw idle = {.streams = 0};
+	const struct chooser_shared *shared = &c->shared;
 	struct energy_curve w;
 	if (!(e->budget_w > 0))
 		return;
-	double draw = chooser_watts(&c->shared, now), most = chooser_budget(e->budget_w), alone = 0;
+	double draw = chooser_watts(shared, now), most = chooser_budget(e->budget_w), alone = 0;
 	for (size_t i = 0; i < n; i++) {
-		const struct draw is = draw_of(&c->shared, cands[i].slot, &cands[i].speed, now);
-		(void)energy_board_get(c->shared.energy, cands[i].slot, &w);
-		double more = energy_known(&w) ? watts_more(&c->shared, &cands[i], &is, now) : 0;
-		if (cands[i].barred != ROUTE_BAR_NONE || draw + more <= most)
+		double with = draw + watts_more(shared, &cands[i], now);
+		(void)energy_board_get(shared->energy, cands[i].slot, &w);
+		if (cands[i].barred != ROUTE_BAR_NONE || with <= most ||
+			is_tried(shared, cands[i].slot, &w, draw, most))
 			continue;
 		cands[i].barred = ROUTE_BAR_BUDGET;
-		score->barred_w = less_of(score->barred_w, draw + more);
-		alone = less_of(alone, watts_more(&c->shared, &cands[i], &idle, now));
+		score->barred_w = less_of(score->barred_w, with);
+		alone = less_of(alone, watts_alone(shared, &cands[i], &w, now));
 	}
-	score->never_w = score->barred_w > 0 ? watts_idle(&c->shared, now) + alone : 0;
-	score->never_w = score->never_w > most ? score->never_w : 0;
+	double idle = score->barred_w > 0 ? watts_idle(shared, now) : 0;
+	score->never_w = idle > 0 && idle + alone > most ? idle + alone : 0;
+}
+
+bool chooser_energy_claimed(const struct chooser *c, const struct chooser_ask *ask)
+{
+	const struct route_energy *e = &ask->rules->energy;
+	bool counts = e->mode == ROUTE_ENERGY_ON && c->shared.energy != NULL && e->budget_w > 0;
+	return !counts || requests_running(&c->shared) <= 1 ||
+		chooser_watts(&c->shared, ask->now) <= chooser_budget(e->budget_w);
 }
 
 void chooser_energy_fill(const struct chooser *c, const struct chooser_ask *ask, struct route_ask *score,
@@ -195,7 +272,10 @@ size_t chooser_energy_shadow(const struct chooser_pick_result *p)
 
 static struct energy_load prompt_of(const struct chooser_ticket *t)
 {
-	return (struct energy_load){.prompts = 1, .prompt_tokens = t->new_tokens};
+	return (struct energy_load){.prompts = 1,
+		.prompt_tokens = t->new_tokens,
+		.wholes = t->whole,
+		.prompt_s = t->prompt_us * 1e-6};
 }
 
 static const struct energy_load stream = {.streams = 1};
@@ -209,10 +289,9 @@ static struct energy_instant load_change(const struct chooser *c, const struct c
 	return energy_board_count(c->shared.energy, t->slot, change, now);
 }
 
-/* Return the share of its time in which the prompt of |t| is computed: a whole answer shows its first byte with its last. */
-static double computing_of(const struct chooser_ticket *t)
+static double whole_tokens(const struct chooser_ticket *t)
 {
-	return t->whole && t->new_tokens > 0 ? (double)t->queued_tokens / t->new_tokens : 1;
+	return t->whole ? t->queued_tokens : 0;
 }
 
 /* Add the joules until |to| of the phase that |t| is in. A report may say less than was expected before it, so a
@@ -232,21 +311,23 @@ static void phase_add(const struct chooser_ticket *t, struct chooser_energy *e,
 void chooser_energy_booked(const struct chooser *c, struct chooser_ticket *t, cgn_nsec now)
 {
 	t->energy.from = load_change(c, t,
-		&(struct energy_change){.more = prompt_of(t), .computing = computing_of(t)}, now);
+		&(struct energy_change){.more = prompt_of(t), .whole_tokens = whole_tokens(t)}, now);
 	t->energy.counted = t->energy.from.at != 0;
 }
 
 void chooser_energy_begun(const struct chooser *c, struct chooser_ticket *t, cgn_nsec now)
 {
 	const struct energy_instant to = load_change(c, t,
-		&(struct energy_change){.less = prompt_of(t), .more = stream, .computing = -computing_of(t)},
+		&(struct energy_change){.less = prompt_of(t),
+			.more = stream,
+			.whole_tokens = -whole_tokens(t)},
 		now);
 	phase_add(t, &t->energy, &to);
 }
 
 void chooser_energy_left(const struct chooser *c, struct chooser_ticket *t, cgn_nsec now)
 {
-	const struct energy_change prompt = {.less = prompt_of(t), .computing = -computing_of(t)},
+	const struct energy_change prompt = {.less = prompt_of(t), .whole_tokens = -whole_tokens(t)},
 				   answer = {.less = stream};
 	const struct energy_instant to = load_change(c, t, t->prefilling ? &prompt : &answer, now);
 	phase_add(t, &t->energy, &to);
@@ -262,7 +343,7 @@ struct chooser_energy chooser_joules(const struct chooser *c, const struct choos
 	struct chooser_energy e = t->energy;
 	if (t->booked && e.counted) {
 		const struct energy_instant to =
-			load_change(c, t, &(struct energy_change){.computing = 0}, now);
+			load_change(c, t, &(struct energy_change){.whole_tokens = 0}, now);
 		phase_add(t, &e, &to);
 	}
 	double sum = at_least_0(e.prefill_j + e.decode_j), prefill = at_least_0(e.prefill_j);

@@ -50,6 +50,7 @@ struct chooser_ticket {
 	uint32_t held, blocks;
 	uint32_t new_tokens;    /* Estimated prompt tokens to compute. */
 	uint32_t queued_tokens; /* As booked. */
+	uint32_t prompt_us;     /* Expected time of the prompt, at least 1; 0: the answer is streamed. */
 	uint32_t ahead_tokens;  /* Tokens of others' prompts to compute first. */
 	struct chooser_move move;
 	cgn_nsec at;

@@ -52,6 +52,10 @@ struct node_stats {
 	 * that the engine brought. */
 	_Atomic uint32_t direct, direct_decoding;
 	_Atomic uint64_t direct_tokens, direct_heard;
+	/* The same: requests without a byte whose answer comes as a whole, and the microseconds that the prompts of all of them so
+	 * far were expected to take. */
+	_Atomic uint32_t direct_wholes;
+	_Atomic uint64_t direct_whole_us;
 	_Atomic uint64_t
 		untrue_until; /* Workers: the usage that the engine reports is not believed until then. */
 	_Atomic uint32_t token_us;  /* Workers: node_stats_paced. */

@@ -28,10 +28,11 @@ static void row_enter(struct share_row *r, uint32_t tokens)
 	r->queued_tokens += tokens;
 }
 
-static void row_begin(struct share_row *r, uint32_t tokens)
+static void row_begin(struct share_row *r, const struct share_ticket *t)
 {
-	CGN_MUST(r->queued_tokens >= tokens);
-	r->queued_tokens -= tokens;
+	CGN_MUST(r->queued_tokens >= t->tokens && r->wholes >= t->whole);
+	r->queued_tokens -= t->tokens;
+	r->wholes -= t->whole;
 	r->decoding++;
 }
 
@@ -39,10 +40,12 @@ static void row_leave(struct share_row *r, const struct share_ticket *t)
 {
 	CGN_MUST(r->inflight > 0);
 	r->inflight--;
-	if (t->begun)
+	if (t->begun) {
 		r->decoding--;
-	else
+	} else {
 		r->queued_tokens -= t->tokens;
+		r->wholes -= t->whole;
+	}
 	CGN_MUST(r->decoding <= r->inflight);
 }
 
@@ -55,14 +58,24 @@ void share_enter(struct share *s, uint64_t router, uint32_t tokens, struct share
 		row_enter(&s->rows[t->row], tokens);
 }
 
+void share_whole(struct share *s, struct share_ticket *t, uint32_t prompt_us)
+{
+	CGN_MUST(t->counted && !t->begun && !t->whole);
+	t->whole = true;
+	s->all.wholes++;
+	s->all.whole_us += prompt_us;
+	if (t->row < SHARE_ROUTERS)
+		s->rows[t->row].wholes++;
+}
+
 void share_begun(struct share *s, struct share_ticket *t)
 {
 	if (!t->counted || t->begun)
 		return;
 	t->begun = true;
-	row_begin(&s->all, t->tokens);
+	row_begin(&s->all, t);
 	if (t->row < SHARE_ROUTERS)
-		row_begin(&s->rows[t->row], t->tokens);
+		row_begin(&s->rows[t->row], t);
 }
 
 void share_leave(struct share *s, struct share_ticket *t)

@@ -17,6 +17,9 @@ struct share_row {
 	uint32_t inflight;
 	uint32_t decoding;      /* Requests of inflight that have a first byte. */
 	uint64_t queued_tokens; /* Prompt tokens to compute of the requests without a first byte. */
+	uint32_t wholes;        /* The requests without a first byte whose answer comes as a whole. */
+	uint64_t
+		whole_us; /* Sum of the times that prompts of whole answers are expected to take, also of ended ones; in |all| only. */
 };
 
 struct share {
@@ -26,13 +29,15 @@ struct share {
 
 /* The counted part of one request, held by the request. All zero: nothing is counted. */
 struct share_ticket {
-	bool counted, begun;
+	bool counted, begun, whole;
 	uint16_t row; /* SHARE_ROUTERS: no row. */
 	uint32_t tokens;
 };
 
 /* Count a request of |router|; 0: of no router. */
 void share_enter(struct share *s, uint64_t router, uint32_t tokens, struct share_ticket *t);
+/* The answer of the counted request comes as a whole, and its prompt is expected to take |prompt_us|. */
+void share_whole(struct share *s, struct share_ticket *t, uint32_t prompt_us);
 /* Count the first byte of the request: its prompt is computed. Does nothing when it is not counted or has
  * begun. */
 void share_begun(struct share *s, struct share_ticket *t);

@@ -184,6 +184,7 @@ static void attempt_start(struct gw_req *r, const struct view_model *model, cons
 				.block_tokens = r->prompt.block_tokens,
 				.router = r->w->shared->instance,
 				.new_tokens = cfg->ticket.new_tokens,
+				.prompt_us = cfg->ticket.prompt_us,
 				.leg = wire_role(leg->role),
 				.keep_alive = r->prompt.keep_alive,
 				.keep_bounded = !gw_permit_change(r, r->prompt.model),

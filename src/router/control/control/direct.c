@@ -17,6 +17,8 @@ static void direct_send(struct router_watch *w, const struct router_direct_told 
 	load.decoding = now->decoding;
 	load.queued_tokens = now->tokens;
 	load.heard = now->heard;
+	load.wholes = now->wholes;
+	load.whole_us = now->whole_us;
 	rq.direct = &load;
 	pb_pack(&rq, &b);
 	const struct iovec iov = {b.p, b.n};
@@ -33,9 +35,11 @@ static void direct_tell(struct router_watch *w)
 		.decoding = atomic_load_explicit(&stats->direct_decoding, memory_order_relaxed),
 		.tokens = atomic_load_explicit(&stats->direct_tokens, memory_order_relaxed),
 		.heard = atomic_load_explicit(&stats->direct_heard, memory_order_relaxed),
+		.wholes = atomic_load_explicit(&stats->direct_wholes, memory_order_relaxed),
+		.whole_us = atomic_load_explicit(&stats->direct_whole_us, memory_order_relaxed),
 		.at = cgn_loop_now(w->r->loop)};
 	bool differs = now.inflight != last->inflight || now.decoding != last->decoding ||
-		now.tokens != last->tokens;
+		now.tokens != last->tokens || now.wholes != last->wholes || now.whole_us != last->whole_us;
 	bool heard = now.heard != last->heard && now.at - last->at >= TELL_HEARD;
 	if (w->engine != NULL) {
 		engine_node_told(w->engine, now.inflight, now.heard != last->heard);

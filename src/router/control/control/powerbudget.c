@@ -11,6 +11,8 @@
 #define POWER_KIND   "cognitora-power"
 #define POWER_FORMAT 1
 #define FILE_MOST    4096
+#define KEPT_AFTER \
+	(10 * CGN_SEC) /* Seconds within the budget follow each other for so long before that is said. */
 
 static bool is_starved(const struct config *cfg, double least_w)
 {
@@ -58,9 +60,33 @@ void router_power_close(struct router *r)
 		statefile_close(&r->power.file, NULL);
 }
 
+/* Say when the nodes draw more than the budget, and when they have kept it again. */
+static void budget_follow(struct router *r, cgn_nsec now)
+{
+	struct router_power *p = &r->power;
+	double budget = r->cfg->router.energy.budget, watts = chooser_watts_measured(&r->shared.choice, now);
+	bool counts = r->cfg->router.energy.mode == ENERGY_MODE_ON && budget > 0;
+	if (counts && watts > budget) {
+		p->passed_at = now;
+		if (!p->passed)
+			cgn_log(WARN, "router.power_budget_passed", F_F64("budget_w", budget),
+				F_F64("measured_w", watts),
+				F_STR("why",
+					"requests that run draw more than was expected of them, or the budget was lowered"),
+				F_STR("then",
+					"no request is sent until the nodes draw less; none that runs is ended"));
+		p->passed = true;
+	} else if (p->passed && (!counts || cgn_since(now, p->passed_at) >= KEPT_AFTER)) {
+		p->passed = false;
+		cgn_log(INFO, "router.power_budget_kept", F_F64("budget_w", budget),
+			F_F64("measured_w", watts));
+	}
+}
+
 void router_power_follow(struct router *r, cgn_nsec now)
 {
 	struct router_power *p = &r->power;
+	budget_follow(r, now);
 	double budget = r->cfg->router.energy.budget, least = chooser_watts_least(&r->shared.choice, now);
 	bool starved = is_starved(r->cfg, least);
 	least_write(p, least);

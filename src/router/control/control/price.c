@@ -147,6 +147,8 @@ void router_energy_follow(struct router *r, cgn_nsec now)
 	struct router_price *p = &r->price;
 	metric_set(METRIC_ONE(r->shared.telemetry, ENERGY_BUDGET), r->cfg->router.energy.budget);
 	metric_set(METRIC_ONE(r->shared.telemetry, ENERGY_NODES), chooser_watts(&r->shared.choice, now));
+	metric_set(METRIC_ONE(r->shared.telemetry, ENERGY_MEASURED),
+		chooser_watts_measured(&r->shared.choice, now));
 	router_power_follow(r, now);
 	struct cgn_err err = {0};
 	double value = 0, ratio = 1;

@@ -100,8 +100,38 @@ static struct energy_load load_of_others(const Cognitora__V1__Load *l)
 	if (l == NULL)
 		return (struct energy_load){0};
 	uint64_t all = excess_of(l->inflight, l->yours), streams = excess_of(l->decoding, l->yours_decoding);
-	return (struct energy_load){(uint32_t)streams, (uint32_t)excess_of(all, streams),
-		excess_of(l->queued_tokens, l->yours_queued_tokens)};
+	uint64_t prompts = excess_of(all, streams), wholes = excess_of(l->wholes, l->yours_wholes);
+	return (struct energy_load){.streams = (uint32_t)streams,
+		.prompts = (uint32_t)prompts,
+		.prompt_tokens = excess_of(l->queued_tokens, l->yours_queued_tokens),
+		.wholes = (uint32_t)(wholes < prompts ? wholes : prompts)};
+}
+
+static bool is_watts(float w)
+{
+	return w >= 0 && w < 1e6F;
+}
+
+static void measured_take(struct energy_board *b, uint32_t slot, const Cognitora__V1__Energy *e, cgn_nsec now)
+{
+	const struct energy_measured m = {.node_w = (double)e->node_watts,
+		.extra_w = (double)e->extra_watts,
+		.counted_w = (double)e->counted_watts,
+		.short_w = (double)e->short_watts};
+	bool any = e->node_watts > 0 || e->counted_watts > 0;
+	if (any && is_watts(e->node_watts) && is_watts(e->extra_watts) && is_watts(e->counted_watts) &&
+		is_watts(e->short_watts))
+		energy_board_measured(b, slot, &m, now);
+}
+
+/* Return the curve that the agent tells. One of before does not say what of it was measured. */
+static struct energy_curve curve_of(const Cognitora__V1__Energy *e)
+{
+	struct energy_curve c = {.prefill = e->watts[ENERGY_KNOTS]};
+	memcpy(c.decode, e->watts, sizeof c.decode);
+	c.most = e->most_streams > 0 && e->most_streams < 1e6F ? e->most_streams : 0;
+	c.measured = e->most_streams > 0 ? e->measured : ENERGY_MEASURED_ALONE | ENERGY_MEASURED_PREFILL;
+	return c;
 }
 
 /* Take the agent's report of its node's energy; nonsense counts as unknown. */
@@ -109,30 +139,25 @@ static void energy_take(const struct router_watch *w, const Cognitora__V1__Energ
 	const Cognitora__V1__Load *load)
 {
 	struct energy_board *b = w->r->shared.choice.energy;
-	struct energy_curve c = {.prefill = 0};
 	cgn_nsec now = cgn_loop_now(w->r->loop);
-	bool measured =
-		e->node_watts > 0 && e->node_watts < 1e6F && e->extra_watts >= 0 && e->extra_watts < 1e6F;
 	bool sound = e->n_watts == ENERGY_KNOTS + 1 && e->stream_joules >= 0 && e->stream_joules < 1e15 &&
 		e->token_joules >= 0 && e->token_joules < 1e15 && e->scale > 0 && e->scale < 1e3F &&
-		e->pace >= 0 && e->pace < 1e3F;
+		e->pace >= 0 && e->pace < 1e3F && e->prompt_s >= 0 && e->prompt_s < 1e6F;
 	for (size_t i = 0; sound && i < e->n_watts; i++)
 		sound = e->watts[i] > 0 && e->watts[i] < 1e6F;
 	if (!sound)
 		energy_board_clear(b, w->slot);
-	if (sound) {
-		memcpy(c.decode, e->watts, sizeof c.decode);
-		c.prefill = e->watts[ENERGY_KNOTS];
-	}
+	const struct energy_curve c = sound ? curve_of(e) : (struct energy_curve){.prefill = 0};
 	energy_board_set(b, w->slot, &c, e->hot ? ENERGY_HOT : 0);
-	if (measured)
-		energy_board_measured(b, w->slot, (double)e->node_watts, (double)e->extra_watts, now);
+	measured_take(b, w->slot, e, now);
 	if (!sound)
 		return;
-	const struct energy_report report = {.sums = {e->stream_joules, e->token_joules, now},
+	struct energy_report report = {.sums = {e->stream_joules, e->token_joules, now},
 		.scale = (double)e->scale,
 		.pace = (double)(e->pace > 0 ? e->pace : e->scale),
 		.others = load_of_others(load)};
+	report.others.prompt_s =
+		(double)e->prompt_s; /* The sum of all routers: energy_board_sums leaves ours out. */
 	energy_board_sums(b, w->slot, &report);
 }
 

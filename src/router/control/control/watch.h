@@ -26,8 +26,8 @@ struct router_watch {
 	/* Reported age of the agent's own knowledge of its engine, and when it was reported. */
 	cgn_nsec agent_stale, agent_stale_at;
 	struct router_direct_told {
-		uint32_t inflight, decoding;
-		uint64_t tokens, heard;
+		uint32_t inflight, decoding, wholes;
+		uint64_t tokens, heard, whole_us;
 		cgn_nsec at;
 	} told; /* Requests straight at the engine, as the agent knows them. */
 	unsigned repairs_in_a_row;

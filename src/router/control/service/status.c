@@ -196,6 +196,7 @@ static void power_fill(struct router *r, struct pb_tree *t, Cognitora__V1__Statu
 	to->power->limit_watts = chooser_budget(budget);
 	to->power->watts = chooser_watts(&r->shared.choice, now);
 	to->power->least_watts = chooser_watts_least(&r->shared.choice, now);
+	to->power->measured_watts = chooser_watts_measured(&r->shared.choice, now);
 }
 
 bool router_fill_status_response(const struct document_query *q, Cognitora__V1__StatusResponse *to)

@@ -26,7 +26,7 @@ struct gw_direct {
 	const struct proto_generate *sent; /* to send it again, in the attempt's arena; NULL: none */
 	struct enginecall_gather gather;   /* bytes of this turn */
 	uint32_t tokens;                   /* prompt tokens that are counted as not computed */
-	bool counted, begun;               /* in node_stats */
+	bool counted, begun, whole;        /* in node_stats */
 	bool retried;                      /* a stale connection was replaced */
 };
 

@@ -23,6 +23,17 @@ static void direct_count(struct gw_attempt *a)
 	a->call.link->direct++;
 	atomic_fetch_add_explicit(&stats->direct, 1, memory_order_relaxed);
 	atomic_fetch_add_explicit(&stats->direct_tokens, a->direct.tokens, memory_order_relaxed);
+	a->direct.whole = a->ticket.prompt_us > 0;
+	atomic_fetch_add_explicit(&stats->direct_wholes, a->direct.whole, memory_order_relaxed);
+	atomic_fetch_add_explicit(&stats->direct_whole_us, a->ticket.prompt_us, memory_order_relaxed);
+}
+
+/* The request is no more one without a byte. */
+static void direct_prompt_end(struct gw_attempt *a)
+{
+	struct node_stats *stats = stats_of(a);
+	atomic_fetch_sub_explicit(&stats->direct_tokens, a->direct.tokens, memory_order_relaxed);
+	atomic_fetch_sub_explicit(&stats->direct_wholes, a->direct.whole, memory_order_relaxed);
 }
 
 static void direct_begun(struct gw_attempt *a)
@@ -32,7 +43,7 @@ static void direct_begun(struct gw_attempt *a)
 	if (a->direct.begun)
 		return;
 	a->direct.begun = true;
-	atomic_fetch_sub_explicit(&stats->direct_tokens, a->direct.tokens, memory_order_relaxed);
+	direct_prompt_end(a);
 	atomic_fetch_add_explicit(&stats->direct_decoding, 1, memory_order_relaxed);
 }
 
@@ -47,7 +58,7 @@ static void direct_uncount(struct gw_attempt *a)
 	if (a->direct.begun)
 		atomic_fetch_sub_explicit(&stats->direct_decoding, 1, memory_order_relaxed);
 	else
-		atomic_fetch_sub_explicit(&stats->direct_tokens, a->direct.tokens, memory_order_relaxed);
+		direct_prompt_end(a);
 }
 
 /* ---- the answer ---- */

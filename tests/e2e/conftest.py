@@ -26,7 +26,7 @@ def cluster(tmp_path, request):
 def world(tmp_path):
     """Start block stores that are peers (kvpeers.Peer); each is checked and stopped at the end of the test."""
     from kvpeers import Peer, bootstrap
-    pki = bootstrap(tmp_path / "pki", "a", "b", "c")
+    pki = bootstrap(tmp_path / "pki", "a", "b", "c", "router=router+agent")
     with contextlib.ExitStack() as stack:
         def start(name, *args, **kv):
             p = Peer(tmp_path, kv.pop("pki", pki), name, *args, **kv)

@@ -231,7 +231,7 @@ def test_a_list_that_is_the_same_everywhere_may_name_oneself(world):
 # ---- membership ----
 
 def test_the_router_tells_stores_of_each_other(world, cluster):
-    cluster.common["security"] = security(world.pki, "c")
+    cluster.common["security"] = security(world.pki, "router")
     cluster.router()
     member = {"cluster": {"state_backend": "embedded", "router": f"127.0.0.1:{cluster.grpc_port}"}}
     a, b = (world(name, sections=member, rack="r") for name in "ab")
@@ -263,7 +263,7 @@ def test_the_router_tells_stores_of_each_other(world, cluster):
 
 def test_stores_that_start_before_their_nodes_hear_of_each_other_soon(world, cluster):
     """Membership must not wait for a heartbeat: requests come as soon as nodes are ready."""
-    cluster.common["security"] = security(world.pki, "c")
+    cluster.common["security"] = security(world.pki, "router")
     cluster.router()
     a, b = (world(name, sections={"cluster": {"state_backend": "embedded", "router": f"127.0.0.1:{cluster.grpc_port}", "lease": "3m"},
                                   "agent": {"node_id": name, "heartbeat": "1m"}}) for name in "ab")

@@ -184,10 +184,12 @@ class Audit:
             for dim, name in (("model", model), ("tenant", who[:-1]), ("key", who)):
                 for field, value in more.items():
                     by[dim][name][field] += value
+        # Engines get ids of the router's own.
+        numbers = {e["own_id"]: int(e["id"][2:-1]) for e in self.c.router_process.events("gateway.request") if e["own_id"] and e["id"].startswith("au")}
         for name, entry in self.lines():
-            number = re.search(r"au(\d+)x", entry["id"])
-            if number:
-                legs[int(number[1])].append((name, entry))
+            number = next((numbers[i] for i in re.findall("req-[0-9a-f]+", entry["id"]) if i in numbers), None)
+            if number is not None:
+                legs[number].append((name, entry))
             else:
                 who = "acme1" if entry["model"] == "away" else None
                 add(entry["model"], who or "?0", input=entry["prompt"], cached=entry["cached"], output=entry["tokens"])

@@ -121,7 +121,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return
         self.send_response(status)
         self.send_header("Content-Type", kind)
-        if kind == SSE:
+        if kind == SSE and not engine.tells_length:
             self.send_header("Transfer-Encoding", "chunked")
             self.close_connection = pieces[-1:] == [None]
             pieces = [b"%x\r\n%s\r\n" % (len(p), p) for p in pieces if p is not None] + [b"0\r\n\r\n"] * (not self.close_connection)
@@ -170,11 +170,12 @@ class Server(http.server.ThreadingHTTPServer):
 
 class Engine:
     """|fails|: a name of FAILURES, a triple as there, None to answer, or a function of path and body that returns one of them. |cut|: bytes of
-    each write. |pause_after|: number of the piece after which an answer waits for |go_on|."""
+    each write. |pause_after|: number of the piece after which an answer waits for |go_on|. |tells_length|: streams come with Content-Length."""
 
     def __init__(self, name, models, fails=None):
         self.name, self.models, self.fails = name, list(models), fails
         self.seen, self.lists, self.cut, self.pause_after = [], 0, 0, None
+        self.tells_length = False
         self.paused, self.go_on = threading.Event(), threading.Event()
         self.server = Server(("127.0.0.1", 0), Handler)
         self.server.engine = self

@@ -78,6 +78,12 @@ def test_no_shape_of_the_usage_is_shown(cluster, engine, cut, events, want):
     assert (row["input_tokens"], row["cached_tokens"], row["output_tokens"], row["estimated"]) == (22, 10, 14, 0)
 
 
+def test_a_stream_that_comes_with_its_length_is_whole_without_the_usage(cluster, engine):
+    c, engine.tells_length = cluster, True
+    assert c.ask("POST", CHAT, BODY).body == b"".join(EVENTS + [DONE])
+    assert c.ask("POST", CHAT, {**BODY, "stream_options": {"include_usage": True}}).body == b"".join(EVENTS + [USAGE, DONE])
+
+
 @pytest.mark.parametrize("stream", [True, False])
 def test_usage_is_found_wherever_it_stands(cluster, engine, stream):
     """Log-probabilities behind the usage, and more of them than an answer has text."""

@@ -13,10 +13,12 @@ export const key = env('CGN_KEY') || 'none';
 export const defaultHeaders = { 'X-Request-Id': 'interop' };
 
 const INNER_ID = /\b(call|msg)_[0-9a-f]{24}\b/g;
+// The client's id in the engine's answers; where keys are asked for, an engine gets one of the router's own.
+const REQUEST_ID = /\b(interop|req-[0-9a-f]{24})\b/g;
 
 // Times, and the ids inside an answer, are an engine's own. Everything else has to be equal.
 export function masked(value) {
-	if (typeof value === 'string') return value.replace(INNER_ID, '$1_');
+	if (typeof value === 'string') return value.replace(INNER_ID, '$1_').replace(REQUEST_ID, 'interop');
 	if (Array.isArray(value)) return value.map(masked);
 	if (value === null || typeof value !== 'object') return value;
 	const shown = Object.entries(value).filter(([k]) => k !== '_request_id'); // the client's own, from X-Request-Id, which an engine does not give

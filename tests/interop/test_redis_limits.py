@@ -108,6 +108,20 @@ def test_two_routers_share_one_limit(tmp_path, redis):
         assert 39_000_000 < ttl <= 40_000_000  # a bucket that is full again expires
 
 
+def test_uploads_are_whole_while_redis_is_asked(tmp_path, redis):
+    """The body comes before Redis answers: nothing of it is lost."""
+    redis.start()
+    with Pair(tmp_path, shared(redis, rps=1000, burst=1000), n=1, batch={"enabled": True}) as p:
+        p.on_redis()
+        for size in (1, 70000, 300000):
+            form = (b'--b\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nbatch\r\n--b\r\nContent-Disposition: form-data; name="file"; filename="x"\r\n\r\n'
+                    + b"x" * size + b"\r\n--b--\r\n")
+            made = p.clusters[0].ask("POST", "/v1/files", form, {"Content-Type": "multipart/form-data; boundary=b"})
+            assert made.status == 200 and made.json()["bytes"] == size, made.body
+            batch = p.clusters[0].ask("POST", "/v1/batches", {"input_file_id": made.json()["id"], "endpoint": "/v1/chat/completions", "completion_window": "24h"})
+            assert batch.status == 200, batch.body
+
+
 def test_tokens_are_settled_there(tmp_path, redis):
     redis.start()
     limits = shared(redis, rps=0, burst=0, tokens_per_minute=1000)

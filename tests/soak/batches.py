@@ -53,9 +53,13 @@ class Batches(threading.Thread):
                           for i, item in enumerate(chosen)).encode()
         begin = time.monotonic()
         try:
-            file = self.ask(router, "POST", "/v1/files", form(content), {"Content-Type": f"multipart/form-data; boundary={BOUNDARY}"})
-            made = self.ask(router, "POST", "/v1/batches", {"input_file_id": file.json()["id"], "endpoint": CHAT, "completion_window": "24h"})
-            batch = made.json()["id"]
+            file = self.ask(router, "POST", "/v1/files", form(content), {"Content-Type": f"multipart/form-data; boundary={BOUNDARY}"}).json()
+            if "id" not in file:
+                raise KeyError(file)
+            made = self.ask(router, "POST", "/v1/batches", {"input_file_id": file["id"], "endpoint": CHAT, "completion_window": "24h"}).json()
+            if "id" not in made:
+                raise KeyError(made)
+            batch = made["id"]
         except TROUBLE as e:
             self.not_taken += 1
             if not self.faults.disks_during(begin, time.monotonic()):

@@ -202,7 +202,8 @@ static void head_send(struct gw_req *r)
 	if (r->answer.early)
 		return;
 	bool strips = r->plan.cascade != NULL && r->plan.cascade->strips;
-	bool changed = r->answer.rename != NULL || r->answer.cached != NULL || strips;
+	/* Of an event stream, the usage that the client did not ask for is taken out; errors and resumed parts come in. */
+	bool changed = r->answer.rename != NULL || r->answer.cached != NULL || strips || r->answer.event_stream;
 	gw_out_head(r, a->status, f, n, changed ? -1 : content_length(a));
 }
 

@@ -147,7 +147,8 @@ static void on_body(struct http_exchange *x, void *user, const uint8_t *p, size_
 	(void)x;
 	struct gw_req *r = user;
 	CGN_LIVE(r, GW_REQ_TAG);
-	if (r->state == GW_FILES)
+	/* An upload also goes on while shared limits are asked. */
+	if (r->state == GW_FILES || (r->state == GW_LIMIT && r->filing != NULL))
 		gw_files_body(r, (struct cgn_str){(const char *)p, n});
 	if (r->state != GW_BODY || r->body.bad != CGN_FINE)
 		return; /* refused already: drop what still comes */

@@ -202,8 +202,9 @@ static void head_send(struct gw_req *r)
 	if (r->answer.early)
 		return;
 	bool strips = r->plan.cascade != NULL && r->plan.cascade->strips;
-	/* Of an event stream, the usage that the client did not ask for is taken out; errors and resumed parts come in. */
-	bool changed = r->answer.rename != NULL || r->answer.cached != NULL || strips || r->answer.event_stream;
+	bool changed = r->answer.rename != NULL || r->answer.cached != NULL || strips;
+	/* Usage that the client did not ask for is taken out of event streams; errors and resumed parts come in. */
+	changed = changed || r->answer.event_stream;
 	gw_out_head(r, a->status, f, n, changed ? -1 : content_length(a));
 }
 

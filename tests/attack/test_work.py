@@ -8,11 +8,12 @@ import pytest
 
 import h2raw
 from cluster import ask, until
-from h2raw import ACK, END_HEADERS, END_STREAM, H2, HEADERS, PING, RST_STREAM, SETTINGS, WINDOW_UPDATE, frame
+from h2raw import ACK, DATA, END_HEADERS, END_STREAM, H2, HEADERS, PING, RST_STREAM, SETTINGS, WINDOW_UPDATE, frame
 
 FAST = ("--time-scale", "0")
 CALM = 11
 FIELDS = h2raw.block([(":method", "GET"), (":scheme", "http"), (":path", "/v1/models"), (":authority", "localhost")])
+POST = h2raw.block([(":method", "POST"), (":scheme", "http"), (":path", "/v1/chat/completions"), (":authority", "localhost"), ("content-type", "application/json")])
 ENTRY = b"\x40\x01x\x7f\xa1\x1e" + b"a" * 4000  # a literal with incremental indexing, of 4,000 bytes: index 62 from then on
 OPEN = END_HEADERS | END_STREAM
 
@@ -27,6 +28,8 @@ FLOODS = {
     "heads of 28 KB each": heads(7, 5000),
     "resets": b"".join(frame(HEADERS, OPEN, 2 * i + 1, FIELDS) + frame(RST_STREAM, 0, 2 * i + 1, struct.pack(">I", 8)) for i in range(6000)),
     "pings": frame(PING, 0, 0, b"12345678") * 6000,
+    "a byte a frame": frame(HEADERS, END_HEADERS, 1, POST) + frame(DATA, 0, 1, b"x") * 6000,
+    "a padded byte a frame": frame(HEADERS, END_HEADERS, 1, POST) + frame(DATA, 8, 1, b"\x05x" + bytes(5)) * 6000,
     "tiny windows": frame(WINDOW_UPDATE, 0, 0, struct.pack(">I", 1)) * 6000,
 }
 

@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-/* Allowed burst of frames that do no work (ping, settings, priority, empty data). */
+/* Allowed burst of frames that do no work (ping, settings, priority, data of a few bytes). */
 #define IDLE_BURST   1000
 #define IDLE_RATE    100   /* Allowed rate of them per second. */
 #define MAX_OUTBOUND 20000 /* Outbound frames for a peer that provokes answers and does not read them. */
@@ -17,6 +17,7 @@
 #define DECODE_RATIO 64
 #define DECODE_FIELD 32 /* Bytes that a field counts for besides its text, as RFC 7541, 4.1, counts. */
 #define TINY_WINDOW  8  /* A WINDOW_UPDATE of so few bytes lets out less than a frame's head. */
+#define TINY_DATA    5  /* Bytes in a DATA frame that are fewer than the head of a gRPC message. */
 /* Unsent answers to PING and SETTINGS; the frames that fit in one read are one burst. */
 #define MAX_ACKS 4000
 
@@ -67,7 +68,8 @@ static void count_frame(struct h2_link *l, const nghttp2_frame *f)
 		count_idle_frame(l);
 	else if (hd->type == NGHTTP2_WINDOW_UPDATE && f->window_update.window_size_increment <= TINY_WINDOW)
 		count_idle_frame(l);
-	else if (hd->type == NGHTTP2_DATA && hd->length == 0 && (hd->flags & NGHTTP2_FLAG_END_STREAM) == 0)
+	else if (hd->type == NGHTTP2_DATA && hd->length - f->data.padlen < TINY_DATA &&
+		(hd->flags & NGHTTP2_FLAG_END_STREAM) == 0)
 		count_idle_frame(l);
 }
 

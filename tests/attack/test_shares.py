@@ -8,6 +8,8 @@ import subprocess
 
 from cluster import BUILD, until
 from hostile import HOSTILE, head, held_open, idle, jsonl, line, says_share, slow_uploads, start, upload
+from test_batch_disk import again
+from test_batch_hours import hours
 from test_direct import add
 from test_limits import key
 
@@ -55,6 +57,36 @@ def test_batches_and_files(cluster):
     assert says_share(last, "files")
     assert upload(cluster, jsonl([line(0)]), victim).status == 200
     assert refused(cluster, "batches") == 1 and refused(cluster, "files") == 1
+
+
+def files_held(c, tenant):
+    held, limit = re.search(r"^files +(\d+) +(\d+)$", shown(c, tenant), re.M).groups()
+    return int(held), int(limit)
+
+
+def test_results_have_places_in_the_share(cluster):
+    """A batch holds places for its two files from its beginning on, and gives back the one that it does not need."""
+    mallory, victim = start(cluster, batch={"enabled": True, "max_batches": 10, "max_files": 20, "hours": [hours(6, 10)]}, **{f'tenants."{HOSTILE}"': {"weight": 1}})
+    file = upload(cluster, jsonl([line(0)]), mallory).json()["id"]
+    made = [create(cluster, file, mallory) for _ in range(4)]
+    assert [m.status for m in made] == [200] * 4 and files_held(cluster, HOSTILE) == (9, 10)
+    assert says_share(create(cluster, file, mallory), "files", 9)
+    assert upload(cluster, b"{}\n", mallory).status == 200 and says_share(upload(cluster, b"{}\n", mallory), "files", 10)
+    again(cluster)
+    assert files_held(cluster, HOSTILE) == (10, 10)
+    own = upload(cluster, jsonl([line(0)]), victim)
+    assert own.status == 200 and create(cluster, own.json()["id"], victim).status == 200
+    for m in made:
+        cluster.ask("POST", f"/v1/batches/{m.json()['id']}/cancel", {}, mallory)
+    until(lambda: all(cluster.ask("GET", f"/v1/batches/{m.json()['id']}", headers=mallory).json()["status"] == "cancelled" for m in made), "the batches are over")
+    assert files_held(cluster, HOSTILE)[0] == 6  # two of its own, and a file of errors of each batch
+
+
+def test_one_that_comes_when_all_is_full_is_told_to_come_again(cluster):
+    mallory, victim = start(cluster, batch={"enabled": True, "max_files": 1})
+    assert upload(cluster, b"{}\n", mallory).status == 200
+    answer = upload(cluster, b"{}\n", victim)
+    assert answer.status == 503 and int(answer.headers["retry-after"]) >= 1 and answer.json()["error"]["code"] == "overloaded", answer.body
 
 
 def test_uploads_and_batches_count_in_limits_and_budgets(cluster):
@@ -118,4 +150,5 @@ def test_where_nobody_needs_a_key_one_may_have_all(cluster):
     cluster.wait_ready()
     file = upload(cluster, jsonl([line(0)]))
     made = [create(cluster, file.json()["id"], None) for _ in range(4)]
-    assert [m.status for m in made] == [200, 200, 200, 403], json.dumps([m.json() for m in made])
+    assert [m.status for m in made] == [200, 200, 200, 503], json.dumps([m.json() for m in made])
+    assert int(made[3].headers["retry-after"]) >= 1

@@ -150,11 +150,44 @@ static void a_removal_that_fails_holds_up_no_other(void **state)
 	world_close(&w);
 }
 
+/* The files of a batch that goes on count before they are written; a file takes its place, once. */
+static void results_hold_places(void **state)
+{
+	static const char *const ids[][2] = {{"file-1", "file-2"}, {"file-3", "file-4"},
+		{"file-5", "file-6"}};
+	const struct cgn_str acme = CGN_STR("acme");
+	struct world w;
+	struct filestore_upload *u = NULL;
+	struct filestore_file f = {.name = "x", .purpose = "batch_output"};
+	struct quota_told told;
+	struct cgn_err err;
+	(void)state;
+	world_open(&w, 2 * MIB, 8);
+	assert_true(cgn_ok(filestore_reserve(w.files, acme, ids[0], 2, &told, &err)));
+	assert_true(cgn_ok(filestore_reserve(w.files, acme, ids[1], 2, &told, &err)));
+	assert_int_equal(filestore_reserve(w.files, acme, ids[2], 2, &told, &err).code, CGN_OVERLOADED);
+	assert_true(told.share && !told.full && told.held == 4 && told.limit == 4);
+	assert_true(cgn_ok(filestore_begin(w.files, acme, "file-1", &u, &err)));
+	assert_true(cgn_ok(filestore_commit(&u, &f, &err)));
+	filestore_reserve_again(w.files, acme, "file-1"); /* This one is a file already. */
+	filestore_reserve_again(w.files, acme, "file-2"); /* This one has its place already. */
+	assert_int_equal(filestore_share(w.files, acme).held, 4);
+	filestore_reserve_again(w.files, acme, "file-5");
+	assert_int_equal(filestore_share(w.files, acme).held, 5);
+	filestore_give(w.files, "file-2");
+	filestore_give(w.files, "file-2");
+	filestore_give(w.files, "file-5");
+	assert_int_equal(filestore_share(w.files, acme).held, 3);
+	filestore_reserve_again(w.files, acme, "file-6"); /* The store frees it. */
+	world_close(&w);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(uploads_book_their_bytes),
 		cmocka_unit_test(results_are_written_in_any_case),
+		cmocka_unit_test(results_hold_places),
 		cmocka_unit_test(a_removal_that_fails_holds_up_no_other),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -63,11 +63,14 @@ bool quota_may(enum quota_kind kind, uint64_t held, uint64_t free, uint64_t want
 bool quota_judge(const struct quota_ask *a, struct quota_told *told)
 {
 	*told = (struct quota_told){.held = a->held};
-	if (a->alone)
-		return a->want <= a->free;
+	if (a->alone) {
+		told->full = a->want > a->free;
+		return !told->full;
+	}
 	bool may = quota_may(a->kind, a->held, a->free, a->want);
 	told->limit = quota_limit(a->kind, a->held, a->free);
 	told->share = !may && a->held > 0 && a->held + a->want > told->limit;
+	told->full = !may && !told->share;
 	return may;
 }
 

@@ -43,7 +43,8 @@ bool quota_may(enum quota_kind kind, uint64_t held, uint64_t free, uint64_t want
 /* The answer to a holder's question: its units before, and its limit; limit 0: all. */
 struct quota_told {
 	uint64_t held, limit;
-	bool share; /* The holder's own share refused it, and not that all units have holders. */
+	bool share; /* The holder's own share refused it. */
+	bool full;  /* All units have holders: other holders give some back. */
 };
 /* A holder's question for more of a supply. |alone|: there is no other holder, and this one may have all. */
 struct quota_ask {

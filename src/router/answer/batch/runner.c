@@ -138,6 +138,9 @@ static bool run_move(struct batch_run *run, enum batch_status to)
 static void run_over(struct batch_run *run, enum batch_status to)
 {
 	char path[PATH_MAX];
+	/* Before clients see the end. A result that is written again after all needs no place. */
+	filestore_give(run->owner->cfg.shared->files, run->b.output);
+	filestore_give(run->owner->cfg.shared->files, run->b.error);
 	if (!run_move(run, to))
 		return;
 	metric_add(METRIC_OF(run->owner->cfg.shared->telemetry, BATCHES, batch_status_text(to)), 1);

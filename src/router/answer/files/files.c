@@ -299,6 +299,11 @@ static enum gw_step failure_answer(struct gw_req *r, const struct gw_filing *f)
 	const struct quota_holder holder = {f->kind, cgn_str_of(f->share), 0};
 	if (f->rc.code == CGN_OVERLOADED && f->told.share)
 		return gw_share_refuse(r, &holder, &f->told, STORED_RETRY);
+	if (f->rc.code == CGN_OVERLOADED && f->told.full)
+		return gw_refuse(r,
+			&(struct gw_refusal){503, "server_error", "overloaded", .reason = "storage",
+				.retry_after = STORED_RETRY},
+			"%s", f->err.msg);
 	for (size_t i = 0; i < CGN_COUNT(rows); i++)
 		if (rows[i].code == f->rc.code)
 			how = rows[i].how;

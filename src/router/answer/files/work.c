@@ -261,6 +261,21 @@ static CGN_RC text_add(struct gw_filing *f, struct cgn_str bytes)
 	return f->text.bad ? CGN_FAIL(&f->err, NO_MEMORY, "out of memory") : CGN_OK;
 }
 
+/* Add the batch, with places for the files of its results. */
+static CGN_RC batch_add(struct gw_filing *f, struct batch *b)
+{
+	const char *const results[] = {b->output, b->error};
+	struct filestore *files = f->shared->files;
+	f->kind = QUOTA_FILES;
+	CGN_TRY(filestore_reserve(files, cgn_str_of(b->tenant), results, CGN_COUNT(results), &f->told,
+		&f->err));
+	f->kind = QUOTA_BATCHES;
+	cgn_rc rc = batches_add(f->shared->batches, b, &f->told, &f->err);
+	for (size_t i = 0; i < CGN_COUNT(results) && !cgn_ok(rc); i++)
+		filestore_give(files, results[i]);
+	return rc;
+}
+
 static CGN_RC create_work(struct gw_filing *f)
 {
 	struct batch b = {.status = BATCH_VALIDATING, .ending = BATCH_COMPLETED};
@@ -286,8 +301,7 @@ static CGN_RC create_work(struct gw_filing *f)
 	if (cgn_ok(rc))
 		batch_put(&b, &j);
 	if (cgn_ok(rc))
-		rc = batches_add(f->shared->batches, &b, &f->told, &f->err);
-	f->kind = QUOTA_BATCHES;
+		rc = batch_add(f, &b);
 	if (!cgn_ok(rc))
 		batch_fini(&b);
 	return rc;

@@ -72,6 +72,13 @@ void router_pool_size(const struct config *cfg)
 	(void)setenv("UV_THREADPOOL_SIZE", text, 0);
 }
 
+/* Hold the places of the results of a batch that goes on. */
+static void places_hold(void *user, const struct batch *b)
+{
+	filestore_reserve_again(user, cgn_str_of(b->tenant), b->output);
+	filestore_reserve_again(user, cgn_str_of(b->tenant), b->error);
+}
+
 /* Open the files and batches, before workers run. */
 CGN_RC router_batches_load(struct router *r, struct cgn_err *err)
 {
@@ -96,6 +103,7 @@ CGN_RC router_batches_load(struct router *r, struct cgn_err *err)
 	r->shared.batch_max_calls = files.objects != NULL ? FILES_REMOTE_CALLS : FILES_CALLS;
 	CGN_TRY(cgn_err_of(filestore_open(&files, &r->shared.files, err), "batch.dir", err));
 	CGN_TRY(cgn_err_of(batches_open(&batches, &r->shared.batches, err), "batch.dir", err));
+	batches_each_open(r->shared.batches, places_hold, r->shared.files);
 	r->shared.batch_max_file = cfg->batch.max_file;
 	cgn_random(secret, sizeof secret);
 	(void)snprintf(r->shared.batch_pass, sizeof r->shared.batch_pass, "%016llx%016llx%016llx%016llx.",

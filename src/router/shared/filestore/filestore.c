@@ -33,7 +33,7 @@ void filestore_path(const struct filestore *s, const char *id, const char *kind,
 
 /* ---- the table ---- */
 
-static struct filestore_file *row_find(struct filestore *s, struct cgn_str id)
+struct filestore_file *filestore_row_find(struct filestore *s, struct cgn_str id)
 {
 	for (size_t i = 0; i < s->n; i++)
 		if (cgn_str_is(id, s->files[i].id))
@@ -43,7 +43,7 @@ static struct filestore_file *row_find(struct filestore *s, struct cgn_str id)
 
 void filestore_row_add(struct filestore *s, const struct filestore_file *f)
 {
-	struct filestore_file *old = row_find(s, cgn_str_of(f->id));
+	struct filestore_file *old = filestore_row_find(s, cgn_str_of(f->id));
 	if (old != NULL) {
 		*old = *f;
 		return;
@@ -81,7 +81,7 @@ static void row_drop(struct filestore *s, struct filestore_file *f)
 bool filestore_find(struct filestore *s, struct cgn_str tenant, struct cgn_str id, struct filestore_file *out)
 {
 	(void)pthread_mutex_lock(&s->lock);
-	const struct filestore_file *f = row_find(s, id);
+	const struct filestore_file *f = filestore_row_find(s, id);
 	bool found = f != NULL && cgn_str_is(tenant, f->tenant);
 	if (found)
 		*out = *f;
@@ -173,7 +173,7 @@ static CGN_RC file_remove(struct filestore *s, const struct filestore_file *f, s
 	if (f->remote)
 		CGN_TRY(objects_delete(s->cfg.objects, f->id, err));
 	(void)pthread_mutex_lock(&s->lock);
-	struct filestore_file *row = row_find(s, cgn_str_of(f->id));
+	struct filestore_file *row = filestore_row_find(s, cgn_str_of(f->id));
 	if (row != NULL)
 		row_drop(s, row);
 	(void)pthread_mutex_unlock(&s->lock);
@@ -209,7 +209,7 @@ static void removal_failed(struct filestore *s, const struct filestore_file *f, 
 	cgn_log_limited(WARN, "filestore.not_deleted", F_STR("file", f->id), F_STR("why", why->msg),
 		F_STR("then", "it is tried again in ten minutes; other files are not held up"));
 	(void)pthread_mutex_lock(&s->lock);
-	struct filestore_file *row = row_find(s, cgn_str_of(f->id));
+	struct filestore_file *row = filestore_row_find(s, cgn_str_of(f->id));
 	if (row != NULL)
 		row->again = now_s + REMOVE_AGAIN;
 	(void)pthread_mutex_unlock(&s->lock);
@@ -299,6 +299,7 @@ CGN_RC filestore_open(const struct filestore_cfg *cfg, struct filestore **out, s
 	s->cfg = *cfg;
 	(void)pthread_mutex_init(&s->lock, NULL);
 	cgn_list_init(&s->uploads);
+	cgn_list_init(&s->places);
 	s->folder = cgn_str_dupz(cgn_str_of(cfg->folder));
 	cgn_rc rc = disk_mkdirs(cfg->folder, 0700, err);
 	if (cgn_ok(rc))
@@ -326,6 +327,7 @@ void filestore_close(struct filestore **take)
 	if (s == NULL)
 		return;
 	objects_close(&s->cfg.objects);
+	filestore_places_free(s);
 	(void)pthread_mutex_destroy(&s->lock);
 	free(s->files);
 	free(s->folder);

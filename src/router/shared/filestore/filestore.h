@@ -55,8 +55,15 @@ struct filestore_upload;
  * filestore_share says; CGN_STORAGE. */
 CGN_RC filestore_begin(struct filestore *s, struct cgn_str tenant, const char *id,
 	struct filestore_upload **out, struct cgn_err *err);
-/* Return the tenant's number of files and running uploads, and its limit. */
+/* Return the tenant's number of files, running uploads and places, and its limit. */
 struct quota_told filestore_share(struct filestore *s, struct cgn_str tenant);
+/* Hold places for |n| files that are going to be written under |ids|: each counts as a file of the tenant until
+ * filestore_commit makes the file, or filestore_give. OVERLOADED: as |told| says, and none is held. */
+CGN_RC filestore_reserve(struct filestore *s, struct cgn_str tenant, const char *const ids[], size_t n,
+	struct quota_told *told, struct cgn_err *err);
+/* Hold the place of |id| that was granted before the program's start, whatever the tenant has now, unless it is a file. */
+void filestore_reserve_again(struct filestore *s, struct cgn_str tenant, const char *id);
+void filestore_give(struct filestore *s, const char *id); /* Fine if there is no such place. */
 /* CGN_OVERLOADED: with these bytes the tenant's files, and its uploads that run, would have more than max_tenant;
  * CGN_STORAGE. */
 CGN_RC filestore_add(struct filestore_upload *u, struct cgn_str bytes, struct cgn_err *err);

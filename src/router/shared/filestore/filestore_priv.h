@@ -19,6 +19,8 @@ struct filestore {
 	size_t n, cap;
 	struct cgn_link uploads; /* Uploads of clients that are not files yet. */
 	size_t n_uploads;
+	struct cgn_link places; /* For files that are going to be written (places.c). */
+	size_t n_places;
 };
 
 struct filestore_upload {
@@ -35,9 +37,16 @@ struct filestore_upload {
 
 void filestore_path(const struct filestore *s, const char *id, const char *kind, char out[PATH_MAX]);
 /* ---- with the lock held ---- */
+struct filestore_file *filestore_row_find(struct filestore *s, struct cgn_str id);
 void filestore_row_add(struct filestore *s, const struct filestore_file *f);
 /* Return the bytes of the tenant's files, and those of its uploads that run. */
 uint64_t filestore_tenant_bytes(const struct filestore *s, struct cgn_str tenant);
+
+/* May the tenant have |want| files more? OVERLOADED: as |told| says. */
+CGN_RC filestore_share_check(const struct filestore *s, struct cgn_str tenant, size_t want,
+	struct quota_told *told, struct cgn_err *err);
+void filestore_place_drop(struct filestore *s, const char *id); /* Fine if there is none. */
+void filestore_places_free(struct filestore *s);
 
 /* Read the text of ID.meta. INVALID: it is damaged, or of a later version. */
 CGN_RC filestore_meta_read(struct cgn_str text, struct filestore_file *out, struct cgn_err *err);

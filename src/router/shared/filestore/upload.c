@@ -12,7 +12,6 @@
 #include "base/seal/seal.h"
 #include "io/os/disk/disk.h"
 #include "io/os/loop/loop.h"
-#include "policy/who/auth/auth.h"
 #include "router/shared/filestore/filestore_priv.h"
 #include "router/shared/filestore/objects.h"
 
@@ -75,47 +74,13 @@ static CGN_RC quota_check(struct filestore *s, struct cgn_str tenant, uint64_t m
 	return CGN_OK;
 }
 
-/* With the lock held. */
-static struct quota_ask share_ask(const struct filestore *s, struct cgn_str tenant)
-{
-	const size_t all = s->n + s->n_uploads;
-	struct quota_ask ask = {.kind = QUOTA_FILES, .alone = cgn_str_is(tenant, AUTH_NO_TENANT), .want = 1};
-	for (size_t i = 0; i < s->n; i++)
-		ask.held += cgn_str_is(tenant, s->files[i].tenant);
-	cgn_list_each (it, &s->uploads)
-		ask.held += cgn_str_is(tenant, CGN_CONTAINER(it, struct filestore_upload, link)->tenant);
-	ask.free = all < s->cfg.max_files ? s->cfg.max_files - all : 0;
-	return ask;
-}
-
-struct quota_told filestore_share(struct filestore *s, struct cgn_str tenant)
-{
-	struct quota_told told;
-	CGN_LIVE(s, FILESTORE_TAG);
-	(void)pthread_mutex_lock(&s->lock);
-	const struct quota_ask ask = share_ask(s, tenant);
-	(void)pthread_mutex_unlock(&s->lock);
-	(void)quota_judge(&ask, &told);
-	return told;
-}
-
-static CGN_RC files_check(const struct filestore *s, struct cgn_str tenant, struct cgn_err *err)
-{
-	struct quota_told told;
-	const struct quota_ask ask = share_ask(s, tenant);
-	if (quota_judge(&ask, &told))
-		return CGN_OK;
-	return CGN_FAIL(err, OVERLOADED,
-		"there are %zu files and uploads, %llu of them of this tenant, which may have %llu (batch.max_files): delete some",
-		s->n + s->n_uploads, (unsigned long long)told.held, (unsigned long long)told.limit);
-}
-
 /* Enter a client's upload among those that count. */
 static CGN_RC upload_enter(struct filestore_upload *u, struct cgn_err *err)
 {
 	struct filestore *s = u->store;
+	struct quota_told told;
 	(void)pthread_mutex_lock(&s->lock);
-	cgn_rc rc = files_check(s, cgn_str_of(u->tenant), err);
+	cgn_rc rc = filestore_share_check(s, cgn_str_of(u->tenant), 1, &told, err);
 	if (cgn_ok(rc))
 		rc = quota_check(s, cgn_str_of(u->tenant), 1, err);
 	if (cgn_ok(rc)) {
@@ -232,9 +197,10 @@ static CGN_RC file_enter(struct filestore *s, const struct filestore_file *f, bo
 	struct cgn_err *err)
 {
 	char path[PATH_MAX];
+	struct quota_told told;
 	CGN_ON_EXIT(cgn_buf_fini) struct cgn_buf meta = {0};
 	if (counts)
-		CGN_TRY(files_check(s, cgn_str_of(f->tenant), err));
+		CGN_TRY(filestore_share_check(s, cgn_str_of(f->tenant), 1, &told, err));
 	if (counts)
 		CGN_TRY(quota_check(s, cgn_str_of(f->tenant), f->bytes, err));
 	meta_put(f, &meta);
@@ -242,7 +208,9 @@ static CGN_RC file_enter(struct filestore *s, const struct filestore_file *f, bo
 	size_t had = s->n;
 	filestore_row_add(s, f);
 	cgn_rc rc = disk_write_file_atomic(path, cgn_buf_view(&meta), 0600, err);
-	if (!cgn_ok(rc))
+	if (cgn_ok(rc))
+		filestore_place_drop(s, f->id);
+	else
 		s->n = had; /* A new row was added last; one that was there stays. */
 	return rc;
 }

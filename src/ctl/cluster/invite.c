@@ -159,6 +159,7 @@ struct joining {
 	char key_file[PATH_MAX], cert_file[PATH_MAX], ca_file[PATH_MAX], new_key[PATH_MAX];
 	struct cgn_buf key, request;
 	bool replaces; /* There is a certificate of an earlier join: show it. */
+	bool fresh;    /* This attempt made the key: no token is for it before the router has agreed. */
 };
 
 static void joining_fini(struct joining *j)
@@ -232,6 +233,7 @@ static CGN_RC key_prepare(struct joining *j, struct cgn_err *err)
 	if (!cgn_ok(disk_read_file(j->new_key, PKI_PEM_LIMIT, &j->key, &why))) {
 		CGN_TRY(pki_make_key(&j->key, err));
 		CGN_TRY(disk_write_file_atomic(j->new_key, cgn_buf_view(&j->key), 0600, err));
+		j->fresh = true;
 	}
 	(void)cgn_buf_z(&j->key);
 	(void)snprintf(uri, sizeof uri, "cognitora://-/%.*s/%s", (int)j->token.role.n, j->token.role.p,
@@ -275,6 +277,14 @@ static CGN_RC join_try(struct joining *j, cgn_nsec timeout, Cognitora__V1__JoinR
 		return rc;
 	j->replaces = false;
 	return join_ask(j, timeout, out, err);
+}
+
+/* Remove a new key that the router refused. Where no answer came, the token may be for it, and the next attempt takes it. */
+static void key_drop(const struct joining *j, cgn_rc rc)
+{
+	if (j->fresh &&
+		(rc.code == CGN_FORBIDDEN || rc.code == CGN_UNAUTHENTICATED || rc.code == CGN_CONFLICT))
+		(void)unlink(j->new_key);
 }
 
 /* The answer came over TLS of the pinned authority; a router that errs must not leave useless files. */
@@ -349,7 +359,9 @@ static CGN_RC join_run(const struct ctl_args *a, struct joining *j, struct cgn_e
 	CGN_TRY(node_choose(a, j, err));
 	CGN_TRY(files_choose(a, j, err));
 	CGN_TRY(key_prepare(j, err));
-	CGN_TRY(join_try(j, timeout, &rs, err));
+	cgn_rc rc = join_try(j, timeout, &rs, err);
+	key_drop(j, rc);
+	CGN_TRY(rc);
 	CGN_TRY(answer_check(j, rs, err));
 	CGN_TRY(files_write(j, rs, err));
 	return settings_give(a, j, rs, err);

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A peer cluster with the right certificate and bad intentions: tenants that no list names, tenants of the other cluster, and tenants without number."""
+"""A peer cluster with the right certificate and bad intentions: tenants that no list names, tenants of the other cluster, and tenants without number.
+
+And machines and people of that cluster, whose certificates are not a router's."""
 import contextlib
 
 import pytest
@@ -8,16 +10,22 @@ import http.client
 import json
 import ssl
 
-from cluster import WAIT_S, Answer
+from cluster import WAIT_S, Answer, until
 from test_federation import FAST, Fed
 from test_limits import key
+from test_load import ctl
 
 
-def ask_gate(fed, x, y, tenant, path="/v1/chat/completions", text="hello", connection=None, model="sim"):
-    """Ask the port of |y| for |x| as |x| would, for any tenant."""
-    c = connection or connect(fed, x, y)
-    body = json.dumps({"model": model, "max_tokens": 1, "messages": [{"role": "user", "content": text}]})
-    c.request("POST", path, body, {"Content-Type": "application/json", **({"X-Cgn-Tenant": tenant} if tenant is not None else {})})
+def ask_gate(fed, x, y, tenant, path="/v1/chat/completions", text="hello", connection=None, model="sim", leaf="router", method="POST", fields=None):
+    """Ask the port of |y| for |x| as |x| would, for any tenant; or with the certificate |leaf|, or |fields| instead of a router's."""
+    c = connection or connect(fed, x, y, leaf)
+    body = json.dumps({"model": model, "max_tokens": 1, "messages": [{"role": "user", "content": text}]}).encode() if method == "POST" else b""
+    if fields is None:
+        fields = [("X-Cgn-Via", x), *([("X-Cgn-Tenant", tenant)] if tenant is not None else [])]
+    c.putrequest(method, path)
+    for name, value in (("Content-Type", "application/json"), ("Content-Length", str(len(body))), *fields):
+        c.putheader(name, value)
+    c.endheaders(body)
     r = c.getresponse()
     a = Answer(r.status, r.getheaders(), r.read())
     if connection is None:
@@ -25,9 +33,9 @@ def ask_gate(fed, x, y, tenant, path="/v1/chat/completions", text="hello", conne
     return a
 
 
-def connect(fed, x, y):
+def connect(fed, x, y, leaf="router"):
     ctx = ssl.create_default_context(cafile=str(fed.pki[y] / "ca.pem"))
-    ctx.load_cert_chain(fed.pki[x] / "router.pem", fed.pki[x] / "router.key")
+    ctx.load_cert_chain(fed.pki[x] / f"{leaf}.pem", fed.pki[x] / f"{leaf}.key")
     return http.client.HTTPSConnection("localhost", fed.gates[x, y], timeout=WAIT_S, context=ctx)
 
 
@@ -45,6 +53,77 @@ def world(stack, folder, rows, **sections):
 def fed(tmp_path_factory):
     with contextlib.ExitStack() as stack:
         yield world(stack, tmp_path_factory.mktemp("peers"), ["partner=acme", "lab-*"])
+
+
+LEAVES = {"agent": "agent", "operator": "operator", "admin": "admin", "kvcached": "kvcached", "user": "user", "none": "bare=none",
+          "both": "both=agent+router", "named": "router-1=agent@router"}
+
+
+@pytest.fixture(scope="module")
+def strangers(tmp_path_factory):
+    """A peer whose cluster has a name of its own, and a certificate of each kind."""
+    with contextlib.ExitStack() as stack:
+        folder = tmp_path_factory.mktemp("strangers")
+        fed = Fed(stack, folder)
+        fed.add("a", "b")
+        fed.pki["a"] = folder / "a" / "virginia"
+        ctl("pki", "bootstrap", "--out", fed.pki["a"], "--name", "virginia", "--leaf", "router", *(x for leaf in LEAVES.values() for x in ("--leaf", leaf)))
+        fed.link("a", "b")
+        fed.rows["b"]['peers."a"']["accepts_tenants"] = ["acme=acme"]
+        fed.audit = folder / "audit.jsonl"
+        fed.start("b", FAST, security={"audit_file": str(fed.audit)})
+        yield fed
+
+
+@pytest.mark.parametrize("leaf", ["agent", "operator", "admin", "kvcached", "user", "bare", "router-1"])
+def test_only_a_router_of_the_peer_counts_as_the_peer(strangers, leaf):
+    """A machine or a person of the peer's cluster has a certificate of its CA, but does not speak for the cluster."""
+    for method, path in (("POST", "/v1/chat/completions"), ("GET", "/healthz"), ("GET", "/federation/v1/summary"), ("GET", "/v1/models")):
+        a = ask_gate(strangers, "a", "b", "acme", path, leaf=leaf, method=method)
+        assert a.status == 403 and a.json()["error"]["code"] == "not_a_router", (path, a.status, a.body)
+        assert "role router" in a.json()["error"]["message"], a.body
+
+    def noted():
+        log = strangers.audit.with_name(strangers.audit.name + ".refused")
+        return [e for e in map(json.loads, log.read_text().splitlines()) if e.get("why") == "not_a_router"] if log.exists() else []
+    lines = until(lambda: [e for e in noted() if e["object"] == "POST /v1/chat/completions"], "it is in the audit log")
+    assert {e["by"] for e in lines} == {"certificate"} and all(e["name"] for e in lines), lines
+
+
+@pytest.mark.parametrize("leaf", ["router", "both"])
+def test_a_router_of_the_peer_works_whatever_its_cluster_is_called(strangers, leaf):
+    assert ask_gate(strangers, "a", "b", "acme", leaf=leaf).status == 200
+    assert ask_gate(strangers, "a", "b", None, "/healthz", leaf=leaf, method="GET", fields=[]).status == 200
+
+
+def test_no_request_leaves_for_a_machine_that_is_no_router(tmp_path):
+    """An agent of the peer has the port and the host name of its router, in a cluster named router."""
+    with contextlib.ExitStack() as stack:
+        fed = Fed(stack, tmp_path)
+        fed.add("a", "b")
+        fed.pki["b"] = tmp_path / "b" / "router"
+        ctl("pki", "bootstrap", "--out", fed.pki["b"], "--name", "router", "--leaf", "router", "--leaf", "agent")
+        fed.link("a", "b")
+        gate = fed.rows["b"]['peers."a"']
+        fed.rows["b"]['peers."a"'] = gate | {n: str(fed.pki["b"] / f"agent.{end}") for n, end in (("cert_file", "pem"), ("key_file", "key"))}
+        fed.start("b", FAST)
+        fed.start("a")
+        until(lambda: fed.c["a"].metric("cgn_federation_summaries_total", outcome="failed") > 0, lambda: fed.peer("a", "b"))
+        assert fed.peer("a", "b")["state"] == "lost" and fed.c["a"].chat("hello", max_tokens=1).status == 503
+        assert not fed.c["b"].router_process.events("gateway.request")
+
+
+@pytest.mark.parametrize("fields", [
+    [("X-Cgn-Via", "a"), ("X-Cgn-Tenant", "acme"), ("X-Cgn-Tenant", "acme")],
+    [("X-Cgn-Via", "a"), ("X-Cgn-Tenant", "acme"), ("x-cgn-tenant", "partner")],
+    [("X-Cgn-Via", "a"), ("X-Cgn-Tenant", "acme"), ("X-Cgn-Tenant", "")],
+    [("X-Cgn-Via", "a"), ("X-Cgn-Via", "b"), ("X-Cgn-Tenant", "acme")],
+    [("X-Cgn-Via", ""), ("X-Cgn-Tenant", "acme")],
+    [("X-Cgn-Tenant", "acme")],
+], ids=["twice", "two", "empty", "vias", "no-cluster", "no-via"])
+def test_fields_that_no_router_sends_are_refused(strangers, fields):
+    a = ask_gate(strangers, "a", "b", None, fields=fields)
+    assert a.status == 400 and a.json()["error"]["code"] == "invalid_header", (a.status, a.body)
 
 
 @pytest.mark.parametrize("tenant", ["acme", "root", "", None, "-", "a/acme", "LAB-1", "lab"])

@@ -68,7 +68,7 @@ class Sites:
 
     def __init__(self, folder, stack):
         self.folder, self.stack = folder, stack
-        self.pki = {"east": bootstrap(folder / "east", "a", "a2"), "west": bootstrap(folder / "west", "b", "b2")}
+        self.pki = {"east": bootstrap(folder / "east", "a", "a2"), "west": bootstrap(folder / "west", "b", "b2", "ops=operator", "router")}
         self.door = {"a": free_port(), "b": free_port()}
 
     def start(self, name, site, other, to=None, door=None, near=(), **more):

@@ -179,6 +179,18 @@ def test_each_port_believes_one_ca(sites):
     assert b.get_for("acme", key("x"))[0] == b"value"
 
 
+@pytest.mark.parametrize("leaf", ["ops", "router"])
+def test_only_stores_of_a_site_count_as_the_site(sites, leaf):
+    """A person or a router of the site has a certificate of its CA, and gets no blocks and gives none."""
+    a = sites.start("a", "east", "west", to=["b"], **OPEN)
+    b = sites.start("b", "west", "east", to=["a"], cert=leaf, **OPEN)
+    until(lambda: "role kvcached" in a.peers()[f"west/127.0.0.1:{sites.door['b']}"].get("why", ""), lambda: a.peers())
+    until(lambda: a.process.events("kvpeer.guest_refused"), "the store there is refused too")
+    assert a.site("west")["guests"] == a.site("west")["ready"] == 0
+    a.put_for("acme", key("x"), b"value")
+    assert not b.hears_of("acme", key("x"))
+
+
 def test_a_ca_is_rotated_without_a_restart(sites):
     a, b = pair(sites)
     fresh = bootstrap(sites.folder / "fresh", "b")

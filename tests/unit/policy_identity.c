@@ -89,6 +89,27 @@ static void test_certificates_hold_the_roles_of_this_cluster(void **state)
 	identity_roles_unref(&t);
 }
 
+static void test_certificates_of_other_clusters_name_their_role(void **state)
+{
+	(void)state;
+	static const char *const routers[] = {"cognitora://virginia/router/r1",
+		"https://example.org cognitora://c/router/r1",
+		"cognitora://v/agent/n1 cognitora://v/router/n1",
+		"cognitora://v/router/n1 cognitora://v/unheard/n1"};
+	static const char *const others[] = {"", "https://example.org", "cognitora://v/agent/router",
+		"cognitora://router/agent/n", "cognitora://v/router1/n", "cognitora://v/router/",
+		"cognitora://v/operator/n https://x/router/n",
+		"cognitora://v/router/n1 cognitora://v/agent/n2",
+		"cognitora://v/agent/n cognitora://w/router/n",
+		"cognitora://v/router/n cognitora://w/router/n"};
+	for (size_t i = 0; i < CGN_COUNT(routers); i++)
+		if (!identity_uris_name(cgn_str_of(routers[i]), "router"))
+			fail_msg("%s", routers[i]);
+	for (size_t i = 0; i < CGN_COUNT(others); i++)
+		if (identity_uris_name(cgn_str_of(others[i]), "router"))
+			fail_msg("%s", others[i]);
+}
+
 static void test_roles_do_their_own_work_only(void **state)
 {
 	(void)state;
@@ -323,6 +344,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_uris_name_cluster_role_and_node),
 		cmocka_unit_test(test_certificates_hold_the_roles_of_this_cluster),
+		cmocka_unit_test(test_certificates_of_other_clusters_name_their_role),
 		cmocka_unit_test(test_roles_do_their_own_work_only),
 		cmocka_unit_test(test_who_shows_nothing_must_be_local),
 		cmocka_unit_test(test_permissions_name_objects),

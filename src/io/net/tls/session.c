@@ -191,7 +191,8 @@ static bool uris_fit(const struct tls_session *s)
 	while (rest.n > 0) {
 		struct cgn_str one = cgn_str_split(&rest, ' ');
 		bool counts = s->peer_uri_of == NULL || cgn_str_starts(one, s->peer_uri_of);
-		if (counts && memmem(one.p, one.n, s->peer_uri, strlen(s->peer_uri)) != NULL)
+		size_t begin = counts && s->peer_uri_of != NULL ? strlen(s->peer_uri_of) : 0;
+		if (counts && memmem(one.p + begin, one.n - begin, s->peer_uri, strlen(s->peer_uri)) != NULL)
 			return true;
 		judged = judged || counts;
 	}

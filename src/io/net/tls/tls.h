@@ -22,8 +22,8 @@ struct tls_cfg {
 	const char *ca_pin;
 	/* Client: one of the server's URI names must have this text in it; borrowed as long as the context. NULL: any. */
 	const char *peer_uri;
-	/* Judge |peer_uri| only where one of the server's URI names begins with this, borrowed as |peer_uri|: certificates of
-	 * another authority say nothing of roles. NULL: always. */
+	/* Judge |peer_uri| only where one of the server's URI names begins with this, borrowed as |peer_uri|, and look for it
+	 * behind that: certificates of another authority say nothing of roles. NULL: always. */
 	const char *peer_uri_of;
 	bool sends_ca;         /* Server: the certificates of ca_file follow ours in the chain. */
 	const char *cert_file; /* A PEM chain. Client: its identity, optional. */

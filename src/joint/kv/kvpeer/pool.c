@@ -60,15 +60,27 @@ void kvpeer_peer_ready(struct kvpeer_peer *p)
 	p->trouble_said = false;
 }
 
-/* May the holder of the certificate of |c|, at |from|, do |action| with this store's blocks? The names that another
- * site's CA signs mean nothing here: what its stores may do, kvpeer_site_may says. */
+/* Is |who|, with a certificate of another site's CA, a store there? What its stores may do, kvpeer_site_may says. */
+static CGN_RC store_check(struct kvpeer *kp, const struct kvpeer_site *s, struct cgn_str uris,
+	const struct principal *who, enum identity_action action, struct cgn_err *err)
+{
+	if (identity_uris_name(uris, "kvcached") || identity_uris_name(uris, "agent"))
+		return CGN_OK;
+	return access_refuse(kp->access, who, action, cgn_str_of(s->name),
+		"no URI name of the site's certificate has the role kvcached or agent (cognitora://CLUSTER/kvcached/NODE)",
+		err);
+}
+
+/* May the holder of the certificate of |c|, at |from|, do |action| with this store's blocks? */
 static CGN_RC holder_check(struct kvpeer *kp, const struct kvpeer_site *s, const struct quic_conn *c,
 	struct cgn_str from, enum identity_action action, struct cgn_err *err)
 {
 	struct principal who;
-	if (kp->access == NULL || !kvpeer_is_here(s))
+	if (kp->access == NULL)
 		return CGN_OK;
 	access_peer(kp->access, from, quic_conn_peer_name(c), quic_conn_peer_uris(c), &who);
+	if (!kvpeer_is_here(s))
+		return store_check(kp, s, quic_conn_peer_uris(c), &who, action, err);
 	return access_check(kp->access, &who, action, (struct cgn_str){0}, err);
 }
 

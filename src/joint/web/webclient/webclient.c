@@ -26,6 +26,8 @@ CGN_RC webclient_tls(const struct webclient_cfg *cfg, struct tls_ctx **out, stru
 		.cert_file = cfg->cert_file,
 		.key_file = cfg->key_file,
 		.pin = cfg->fingerprint,
+		.peer_uri = cfg->peer_uri,
+		.peer_uri_of = cfg->peer_uri_of,
 		.alpn = alpn};
 	return tls_ctx_new(&tls_cfg, out, err);
 }

@@ -10,7 +10,8 @@ struct webclient_cfg {
 	const char *ca_file;   /* NULL: the system's authorities */
 	const char *cert_file; /* Certificate to show, where the server asks for one; NULL: none. */
 	const char *key_file;
-	const char *fingerprint; /* As tls_cfg.pin; NULL: authorities judge */
+	const char *peer_uri, *peer_uri_of; /* As tls_cfg; NULL: any */
+	const char *fingerprint;            /* As tls_cfg.pin; NULL: authorities judge */
 	/* Made by webclient_tls for several clients, which take references; NULL: the client makes one of the files */
 	struct tls_ctx *tls;
 	uint32_t max_conns;       /* As http_client_cfg */

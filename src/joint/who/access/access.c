@@ -95,6 +95,14 @@ static void refusal_note(struct access *a, const struct principal *p, enum ident
 			.why = cgn_str_of(why)});
 }
 
+CGN_RC access_refuse(struct access *a, const struct principal *p, enum identity_action action,
+	struct cgn_str object, const char *why, struct cgn_err *err)
+{
+	CGN_LIVE(a, ACCESS_TAG);
+	refusal_note(a, p, action, object, why);
+	return CGN_FAIL(err, FORBIDDEN, "%s", why);
+}
+
 CGN_RC access_check(struct access *a, const struct principal *p, enum identity_action action,
 	struct cgn_str object, struct cgn_err *err)
 {
@@ -106,8 +114,7 @@ CGN_RC access_check(struct access *a, const struct principal *p, enum identity_a
 	identity_roles_unref(&t);
 	if (may)
 		return CGN_OK;
-	refusal_note(a, p, action, object, cgn_buf_z(&why));
-	return CGN_FAIL(err, FORBIDDEN, "%s", cgn_buf_z(&why));
+	return access_refuse(a, p, action, object, cgn_buf_z(&why), err);
 }
 
 CGN_RC access_check_gift(struct access *a, const struct principal *p, struct cgn_str role,
@@ -126,8 +133,7 @@ CGN_RC access_check_gift(struct access *a, const struct principal *p, struct cgn
 		"%s %.*s may not invite to the role %.*s, which allows %s: nobody gives what they do not hold",
 		identity_kind_text(p->kind), (int)(p->name.n < 200 ? p->name.n : 200), p->name.p,
 		CGN_STR_ARG(role), cgn_buf_z(&missing));
-	refusal_note(a, p, ACTION_NODE_INVITE, role, cgn_buf_z(&why));
-	return CGN_FAIL(err, FORBIDDEN, "%s", cgn_buf_z(&why));
+	return access_refuse(a, p, ACTION_NODE_INVITE, role, cgn_buf_z(&why), err);
 }
 
 bool access_admit(void *gate, struct grpc_call *c, unsigned action)

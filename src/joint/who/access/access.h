@@ -24,6 +24,9 @@ void access_peer(struct access *a, struct cgn_str from, struct cgn_str common_na
 /* May |p| do |action| with |object| (.p NULL: with some)? CGN_FORBIDDEN says why not, and is noted in the audit log. */
 CGN_RC access_check(struct access *a, const struct principal *p, enum identity_action action,
 	struct cgn_str object, struct cgn_err *err);
+/* Note in the audit log that |p| may not do |action| with |object|, and return CGN_FORBIDDEN with |why|. */
+CGN_RC access_refuse(struct access *a, const struct principal *p, enum identity_action action,
+	struct cgn_str object, const char *why, struct cgn_err *err);
 /* May |p| let another holder have |role| (identity_may_give)? CGN_INVALID: there is no such role; CGN_FORBIDDEN says
  * why not, and is noted in the audit log. */
 CGN_RC access_check_gift(struct access *a, const struct principal *p, struct cgn_str role,

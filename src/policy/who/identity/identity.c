@@ -105,6 +105,22 @@ void identity_of_certificate(const struct identity_roles *t, const char *cluster
 	}
 }
 
+bool identity_uris_name(struct cgn_str uris, const char *role)
+{
+	struct identity_uri first = {0}, u;
+	bool found = false;
+	while (uris.n > 0) {
+		if (!identity_uri_parse(cgn_str_split(&uris, ' '), &u))
+			continue;
+		if (first.node.n > 0 &&
+			(!cgn_str_eq(first.node, u.node) || !cgn_str_eq(first.cluster, u.cluster)))
+			return false;
+		first = u;
+		found = found || cgn_str_is(u.role, role);
+	}
+	return found;
+}
+
 /* ---- addresses ---- */
 
 bool identity_is_local(struct cgn_str addr)

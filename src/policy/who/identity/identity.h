@@ -101,6 +101,10 @@ void identity_uri_put(const struct identity_uri *u, struct cgn_buf *out);
 void identity_of_certificate(const struct identity_roles *t, const char *cluster, struct cgn_str common_name,
 	struct cgn_str uris, struct principal *out);
 
+/* Does a certificate of another cluster name the role? |uris|: its URI names with a space between them. One has the role
+ * |role|, and all of cognitora have the same cluster and node. Which cluster that is, the authority says that signed it. */
+bool identity_uris_name(struct cgn_str uris, const char *role);
+
 /* ---- addresses ---- */
 /* Is the address of a listener ("host:port", "unix:/path") or of a peer one of this machine only? */
 bool identity_is_local(struct cgn_str addr);

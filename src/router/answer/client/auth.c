@@ -228,9 +228,9 @@ static enum gw_step body_check(struct gw_req *r)
 
 enum gw_step gw_auth(struct gw_req *r)
 {
-	static enum gw_step (*const checks[])(struct gw_req *) = {gw_site_check, path_check, route_find,
-		gw_quote_route, gw_select_route, gw_permit_key, pin_check, retry_check, gw_queue_check,
-		body_check};
+	static enum gw_step (*const checks[])(struct gw_req *) = {gw_permit_peer, gw_site_check, path_check,
+		route_find, gw_quote_route, gw_select_route, gw_permit_key, pin_check, retry_check,
+		gw_queue_check, body_check};
 	if (r->body.bad != CGN_FINE)
 		return gw_refuse(r, &(struct gw_refusal){431, BAD_REQUEST, "headers_too_large"},
 			"the request's head is too large");

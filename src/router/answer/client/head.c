@@ -143,12 +143,31 @@ static bool list_has(const struct http_head *h, const char *name, const char *me
 	return false;
 }
 
+/* Return the field of |names| that the head has several times: readers differ on which counts. NULL: none. */
+static const char *twice_find(const struct http_head *h, const char *const *names, size_t n)
+{
+	for (size_t k = 0; k < n; k++) {
+		unsigned seen = 0;
+		for (size_t i = 0; i < h->n_fields; i++)
+			seen += cgn_str_eq_nocase(h->fields[i].name, cgn_str_of(names[k]));
+		if (seen > 1)
+			return names[k];
+	}
+	return NULL;
+}
+
 /* Only the port of a peer is asked for these fields: on any other one they are a client's invention. */
 static bool arrival_take(struct gw_req *r, const struct http_head *h)
 {
+	static const char *const once[] = {"X-Cgn-Via", "X-Cgn-Tenant"};
 	struct gw_arrival *from = &r->client.from;
 	if (from->peer == NULL)
 		return true;
+	from->is_router = identity_uris_name(http_exchange_peer_uris(r->client.x), "router");
+	from->holder = cgn_arena_strz(&r->arena, http_exchange_peer_name(r->client.x));
+	from->twice = twice_find(h, once, CGN_COUNT(once));
+	if (from->holder == NULL)
+		return false;
 	if (!field_take(r, h, "x-cgn-via", &from->via) || !field_take(r, h, "x-cgn-tenant", &from->tenant))
 		return false;
 	from->hops = from->via.n > 0 ? 1 : 0;

@@ -300,6 +300,27 @@ static enum gw_step arrival_name(struct gw_req *r)
 	return STEP_AGAIN;
 }
 
+static enum gw_step arrival_refuse(struct gw_req *r, const char *field, const char *why)
+{
+	return gw_refuse(r,
+		&(struct gw_refusal){400, "invalid_request_error", "invalid_header", .param = field,
+			.reason = "federation"},
+		"%s", why);
+}
+
+enum gw_step gw_permit_peer(struct gw_req *r)
+{
+	const struct gw_arrival *from = &r->client.from;
+	if (from->peer == NULL || from->is_router)
+		return STEP_AGAIN;
+	r->identity.kind = IDENTITY_CERT; /* for the audit log */
+	r->identity.name = from->holder;
+	return gw_refuse(r,
+		&(struct gw_refusal){403, "permission_error", "not_a_router", .reason = "federation"},
+		"the certificate of %.200s is of the CA of %s, but no URI name of it has the role router (cognitora://CLUSTER/router/NODE): only routers of a peer send requests",
+		from->holder, from->peer->name);
+}
+
 /* The peer's certificate is its key. Other routes than those for requests have no tenant. */
 static enum gw_step permit_arrival(struct gw_req *r)
 {
@@ -315,11 +336,13 @@ static enum gw_step permit_arrival(struct gw_req *r)
 				.reason = "federation"},
 			"%.*s is not for peers", (int)(r->client.path.n < 200 ? r->client.path.n : 200),
 			r->client.path.p);
+	if (from->twice != NULL)
+		return arrival_refuse(r, from->twice, "a field stands in the head several times");
 	if (!tenant_is_ok(from->tenant))
-		return gw_refuse(r,
-			&(struct gw_refusal){400, "invalid_request_error", "invalid_header",
-				.param = "X-Cgn-Tenant", .reason = "federation"},
-			"X-Cgn-Tenant is not a tenant's name");
+		return arrival_refuse(r, "X-Cgn-Tenant", "X-Cgn-Tenant is not a tenant's name");
+	if (r->client.route->kind == GW_RELAY && from->hops == 0)
+		return arrival_refuse(r, "X-Cgn-Via",
+			"X-Cgn-Via is missing: a router that sends a request on names its cluster there");
 	if (r->client.route->kind == GW_RELAY)
 		(void)arrival_name(r);
 	if (r->state != GW_AUTH)

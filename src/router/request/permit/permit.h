@@ -8,6 +8,9 @@
 /* Check the key or the token, and fill in the request's identity. Refuses the request, returns STEP_AGAIN, or STEP_PARK: it
  * waits for the keys of the identity provider, and this is to be called again. */
 enum gw_step gw_permit_key(struct gw_req *r);
+/* Refuse a request on the port of a peer whose certificate is not that of a router there: other machines and people of
+ * the peer's cluster have certificates of the same CA. */
+enum gw_step gw_permit_peer(struct gw_req *r);
 /* May the holder use the model of that name? True where no keys are asked for. */
 bool gw_permit_model(const struct gw_req *r, struct cgn_str name);
 /* Return router.default_model if it may serve the request in place of a model that is missing or unknown; n 0: there is none, the

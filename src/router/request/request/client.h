@@ -19,6 +19,9 @@ struct gw_arrival {
 	struct cgn_str via;    /* clusters that it has left, the first one first: X-Cgn-Via */
 	unsigned hops;         /* number of those clusters */
 	struct cgn_str tenant; /* X-Cgn-Tenant; empty: none */
+	const char *holder;    /* Name in the certificate that was shown; NULL: the request is a client's. */
+	bool is_router;        /* |holder| has the role router. */
+	const char *twice; /* X-Cgn-Via or X-Cgn-Tenant where the head has it several times; NULL: neither. */
 };
 
 /* The exchange and the head. */

@@ -122,7 +122,11 @@ static CGN_RC transport_open(struct gw_peer *p, const struct config_peer *from, 
 	struct cgn_err *err)
 {
 	struct weburl url;
+	/* As state_tls_to_router: an agent there may have a router's host name. */
+	const bool cluster = gw_peer_is_cluster(p);
 	const struct webclient_cfg web = {.url = from->url,
+		.peer_uri = cluster ? "/router/" : NULL,
+		.peer_uri_of = cluster ? "cognitora://" : NULL,
 		.ca_file = from->ca_file,
 		.cert_file = from->cert_file,
 		.key_file = from->key_file};

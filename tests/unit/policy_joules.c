@@ -21,6 +21,7 @@
 #define NODES     4
 #define ROUTERS   2
 #define MOST_OFF  0.05
+#define LIMIT_W   700
 #define TELL_BUSY (250 * CGN_MSEC)
 #define TELL_SOON (20 * CGN_MSEC)
 #define WAY       CGN_MSEC /* From a router to the agent, and back. */
@@ -95,6 +96,7 @@ struct sim {
 	cgn_nsec now, next;
 	double told_j;
 	unsigned ended, untold, refused;
+	unsigned beyond; /* Requests that were told more than their node's limit allows. */
 	double second_j,
 		highest_w; /* Power of all nodes; |highest_w| after FIRST_S, in which the curves are learned. */
 };
@@ -197,6 +199,7 @@ static void router_step(struct sim *s, struct job *j)
 	struct chooser_energy e = chooser_joules(c, &j->ticket, s->now);
 	s->told_j += e.prefill_j + e.decode_j;
 	s->ended++;
+	s->beyond += e.prefill_j + e.decode_j > LIMIT_W * (double)(s->now - j->ticket.at) * 1e-9;
 	s->untold += !(e.prefill_j + e.decode_j > 0);
 	j->here = NOBODY;
 }
@@ -313,7 +316,7 @@ static void sim_open(struct sim *s, const struct traffic *t)
 		assert_true(cgn_ok(chooser_new(&w->shared, 0, &w->chooser, NULL)));
 	}
 	for (int i = 0; i < t->nodes; i++) {
-		energy_meter_init(&s->node[i].meter, t->curve != NULL ? t->limit_w : 700, s->now);
+		energy_meter_init(&s->node[i].meter, t->curve != NULL ? t->limit_w : LIMIT_W, s->now);
 		s->node[i].read_at = s->node[i].told_at = s->now;
 	}
 }
@@ -374,9 +377,10 @@ static void traffic_adds_up(const struct traffic *t)
 	print_message(
 		"%-36s %4u requests %6.0f J, off by %+5.2f %% of the meters, %+5.2f %% of the counters\n",
 		t->name, s.ended, s.told_j, 100 * off, 100 * all);
-	if (!(fabs(off) < MOST_OFF && fabs(all) < MOST_OFF) || s.untold * 200 > s.ended)
-		fail_msg("%s: %g J told, meters gave %g, %g idle of %g counted; %u of %u have none", t->name,
-			s.told_j, given, idle, counted, s.untold, s.ended);
+	if (!(fabs(off) < MOST_OFF && fabs(all) < MOST_OFF) || s.untold * 200 > s.ended || s.beyond > 0)
+		fail_msg(
+			"%s: %g J told, meters gave %g, %g idle of %g counted; of %u %u have none, %u too much",
+			t->name, s.told_j, given, idle, counted, s.ended, s.untold, s.beyond);
 	sim_close(&s);
 }
 
@@ -399,6 +403,9 @@ static const struct traffic kinds[] = {
 	{"whole, 30 s apart, long", 1, 1, 30, true, 1, 1, 0.5, 8},
 	{"mixed, four nodes", 4, 1, 0.1, false, 1, 0.5, 0.2, 2},
 	{"mixed, four nodes, two routers", 4, 2, 0.1, false, 1, 0.5, 0.2, 2},
+	{"whole, alone, long prompts", 1, 1, 1.7, true, 1, 1, 0.3, 0.1},
+	{"streamed, alone, long prompts", 1, 1, 1.7, true, 1, 0, 0.3, 0.1},
+	{"mixed, alone, long prompts", 1, 1, 1.2, true, 1, 0.5, 0.3, 0.1},
 	{"whole, four nodes, two routers", 4, 2, 0.2, false, 1, 1, 0.2, 1},
 	{"streamed, four nodes, two routers", 4, 2, 0.2, false, 1, 0, 0.2, 1},
 };
@@ -452,9 +459,35 @@ static void measured_power_stays_within_the_budget(void **state)
 		budget_holds(&budgets[i]);
 }
 
+/* A report says that a token had a joule, which meant another request's: this one has 100 times as many tokens. */
+static void no_request_is_told_more_than_its_node_can_draw(void **state)
+{
+	(void)state;
+	const struct traffic one = {"one", .nodes = 1, .routers = 1, .gap_s = 1, .prompt_s = 0.3,
+		.answer_s = 0.1};
+	struct sim s;
+	seed = 88172645463325252ULL;
+	sim_open(&s, &one);
+	sim_run(&s, 10);
+	assert_true(job_begin(&s, 0));
+	struct job *j = s.job;
+	assert_true(j->tokens > 100);
+	s.now += 100 * CGN_MSEC;
+	struct energy_report r = s.node[0].report[0];
+	r.sums.token_j += 1;
+	r.sums.at = s.now;
+	energy_board_sums(s.board[0], 0, &r);
+	s.now += 100 * CGN_MSEC;
+	chooser_release(s.w[0].chooser, &j->ticket, s.now);
+	const struct chooser_energy e = chooser_joules(s.w[0].chooser, &j->ticket, s.now + CGN_SEC);
+	assert_true(e.prefill_j > 0 && e.prefill_j + e.decode_j <= LIMIT_W * 0.2);
+	sim_close(&s);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {cmocka_unit_test(joules_told_add_up),
+		cmocka_unit_test(no_request_is_told_more_than_its_node_can_draw),
 		cmocka_unit_test(measured_power_stays_within_the_budget)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -164,11 +164,33 @@ static void what_engines_have_beyond_is_foreign(void **state)
 	assert_int_equal(foreign_of(&p, UINT64_MAX, 0), UINT32_MAX);
 }
 
+static void requests_aside_are_in_flight_alone(void **state)
+{
+	(void)state;
+	struct share s = {0};
+	struct share_ticket a = {0}, b = {0};
+	share_enter(&s, 7, 0, &a);
+	share_aside(&s, &a);
+	share_enter(&s, 7, 50, &b);
+	share_begun(&s, &a);
+	assert_int_equal(s.all.asides, 1);
+	assert_int_equal(s.all.inflight, 2);
+	assert_int_equal(s.all.decoding, 0);
+	assert_int_equal(share_of(&s, 7).asides, 1);
+	share_leave(&s, &a);
+	assert_int_equal(s.all.asides, 0);
+	assert_int_equal(s.all.inflight, 1);
+	assert_int_equal(s.all.queued_tokens, 50);
+	assert_int_equal(share_of(&s, 7).asides, 0);
+	share_leave(&s, &b);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(what_one_router_has_is_told_apart),
 		cmocka_unit_test(whole_answers_are_told_apart_until_their_first_byte),
+		cmocka_unit_test(requests_aside_are_in_flight_alone),
 		cmocka_unit_test(an_unknown_router_counts_for_all),
 		cmocka_unit_test(rows_are_bounded_and_given_back),
 		cmocka_unit_test(sums_stay_true),

@@ -291,7 +291,7 @@ struct energy_load agent_energy_load(const struct agent *a)
 	struct share_row all = a->relays.share.all;
 	row_add(&all, watch_direct(&a->watch, 0));
 	return (struct energy_load){.streams = all.decoding,
-		.prompts = all.inflight - all.decoding,
+		.prompts = all.inflight - all.asides - all.decoding,
 		.prompt_tokens = all.queued_tokens,
 		.wholes = all.wholes,
 		.whole_us = all.whole_us};
@@ -340,10 +340,10 @@ void agent_load(const struct agent *a, uint64_t router, Cognitora__V1__Load *out
 		row_add(&yours, watch_direct(&a->watch, router));
 	cognitora__v1__load__init(out);
 	out->shared = true;
-	out->inflight = all.inflight;
+	out->inflight = all.inflight - all.asides;
 	out->queued_tokens = all.queued_tokens;
 	out->decoding = all.decoding;
-	out->yours = yours.inflight;
+	out->yours = yours.inflight - yours.asides;
 	out->yours_queued_tokens = yours.queued_tokens;
 	out->yours_decoding = yours.decoding;
 	out->wholes = all.wholes;

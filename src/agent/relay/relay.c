@@ -175,7 +175,7 @@ static void on_engine_body(struct http_call *c, void *user, const uint8_t *p, si
 	(void)c;
 	CGN_LIVE(r, RELAY_TAG);
 	engineview_worked(&r->engine->view);
-	if (!r->share.begun) {
+	if (!r->share.begun && !r->share.aside) {
 		share_begun(&r->all->share, &r->share);
 		r->all->ops->load_changed(r->all->user);
 	}
@@ -445,7 +445,9 @@ static void relay_take_engine(struct relay *r, struct engine *e)
 	share_peak_note(&e->requests.peak, e->requests.inflight + e->requests.direct);
 	share_enter(&r->all->share, relay_request(r)->facts.router, relay_request(r)->facts.new_tokens,
 		&r->share);
-	if (relay_request(r)->facts.prompt_us > 0)
+	if (!relay_computes(relay_request(r)->path))
+		share_aside(&r->all->share, &r->share);
+	else if (relay_request(r)->facts.prompt_us > 0)
 		share_whole(&r->all->share, &r->share, relay_request(r)->facts.prompt_us);
 	r->all->requests_total++;
 	r->all->ops->load_changed(r->all->user);

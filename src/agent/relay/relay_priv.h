@@ -62,3 +62,5 @@ void relay_trace_begin(struct relay *r);
 void relay_trace_end(struct relay *r, bool cancelled);
 /* True for the prefill leg: the prompt is computed and stored, and no answer is wanted. */
 bool relay_is_prefill(const struct relay *r);
+/* Return true for a path at which the engine computes a prompt, and so fills a slot. */
+bool relay_computes(struct cgn_str path);

@@ -11,8 +11,7 @@ bool relay_is_prefill(const struct relay *r)
 
 /* ---- the slot ---- */
 
-/* Return true for a path at which the engine computes a prompt, and so fills a slot. */
-static bool fills_slot(struct cgn_str path)
+bool relay_computes(struct cgn_str path)
 {
 	static const char *const others[] = {"/tokenize", "/detokenize", "/apply-template", "/props"};
 	struct cgn_str bare = cgn_str_split(&path, '?');
@@ -39,7 +38,7 @@ void relay_settle(struct relay *r)
 	struct engine *e = r->engine;
 	const struct slot_placement *p = &r->placement;
 	r->slot = p->slot;
-	if (e->tenancy == NULL || !fills_slot(relay_request(r)->path))
+	if (e->tenancy == NULL || !relay_computes(relay_request(r)->path))
 		return;
 	if (!tenants_known(e, p->at.owner))
 		return;

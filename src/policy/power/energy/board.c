@@ -239,6 +239,7 @@ void energy_board_clear(struct energy_board *b, uint32_t slot)
 	const struct energy_curve none = {.prefill = 0};
 	energy_board_set(b, slot, &none, 0);
 	energy_board_measured(b, slot, &(struct energy_measured){0}, 0);
+	float_store(&b->seat[slot].most_w, 0);
 	atomic_store_explicit(&b->seat[slot].reported, 0, memory_order_relaxed);
 	struct energy_tally *t = tally_lock(b, slot);
 	t->told.at = 0;
@@ -278,6 +279,8 @@ void energy_board_measured(struct energy_board *b, uint32_t slot, const struct e
 	float_store(&s->extra_w, (float)m->extra_w);
 	float_store(&s->counted_w, (float)m->counted_w);
 	float_store(&s->short_w, (float)m->short_w);
+	if (m->counted_w > (double)float_load(&s->most_w))
+		float_store(&s->most_w, (float)m->counted_w);
 	atomic_store_explicit(&s->measured, at, memory_order_relaxed);
 }
 
@@ -308,6 +311,14 @@ static double curve_watts(const struct energy_curve *c, double scale, double str
 		decode = at_least(decode, most);
 	double base = streams > 0 ? at_least(decode * scale, idle) : idle;
 	return base * (1 - prefill) + at_least(most * scale, idle) * prefill;
+}
+
+double energy_board_most_watts(const struct energy_board *b, uint32_t slot)
+{
+	struct energy_curve c;
+	(void)energy_board_get(b, slot, &c);
+	double curve = at_least((double)c.prefill, (double)c.decode[ENERGY_KNOTS - 1]);
+	return at_least(curve, (double)float_load(&b->seat[slot].most_w));
 }
 
 static double extra_of(const struct energy_seat *s, cgn_nsec now)

@@ -43,6 +43,7 @@ struct energy_seat {
 	_Atomic uint64_t reported; /* Time of the last report. */
 	_Atomic uint32_t node_w, extra_w, counted_w,
 		short_w;         /* Measured at |measured|: struct energy_measured. */
+	_Atomic uint32_t most_w; /* The highest |counted_w| since the node is there. */
 	_Atomic uint32_t load_w; /* Watts of the usual curve at the load of |measured|. */
 	_Atomic uint64_t measured;
 	struct energy_tally tally;
@@ -110,6 +111,9 @@ double energy_board_node_watts(const struct energy_board *b, uint32_t slot,
 /* Return the mean of the last second or so as the counters say, and what the meter shows beyond them; without counters as
  * energy_board_node_watts. */
 double energy_board_measured_watts(const struct energy_board *b, uint32_t slot, cgn_nsec now);
+/* Return the highest watts of the node that are plausible: those of its curve, which begins at its limit, or of a span that was
+ * counted, whichever are more. No request is told more joules than these for its time at the node. 0: unknown. */
+double energy_board_most_watts(const struct energy_board *b, uint32_t slot);
 /* Fill |out|, and return the flags. A curve that is written meanwhile may be half old. */
 unsigned energy_board_get(const struct energy_board *b, uint32_t slot, struct energy_curve *out);
 /* Return the power of a prompt on the node beyond that of an idle node; 0: unknown. |b| may be NULL. */

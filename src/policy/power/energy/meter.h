@@ -11,7 +11,8 @@
  * the rise of stream_j from then to its end. Between two readings of the counter the power is what the node's
  * curve expects; each reading is compared with that, and the difference is made up from then on: with at most
  * METER_DEBT of what requests use, so that no single one pays for others, and with all joules that are used
- * while nothing runs.
+ * while nothing runs. A router tells no request more than its node's highest plausible watts for the time that it was there
+ * (energy_board_most_watts). The load leaves out requests for a prompt's tokens or template.
  *
  * The scale is how the node differs from its curve for now (a clock, its temperature). Spans in which requests ran for
  * METER_BUSY of the time or more teach it, by the joules beyond the expected idle part. It holds for loads that are not idle, and

@@ -333,9 +333,20 @@ void chooser_energy_left(const struct chooser *c, struct chooser_ticket *t, cgn_
 	phase_add(t, &t->energy, &to);
 }
 
-static double at_least_0(double v)
+/* Return |v|, at least 0 and at most |most|. */
+static double value_within(double v, double most)
 {
-	return v > 0 ? v : 0;
+	return v > 0 ? (v < most ? v : most) : 0;
+}
+
+/* Return the joules that the request can have used at most. A report corrects the sum of a token, which the request multiplies by
+ * its own tokens: where the report meant another request's, that would be more than the node drew. */
+static double joules_most(const struct chooser *c, const struct chooser_ticket *t,
+	const struct chooser_energy *e)
+{
+	return c->shared.energy != NULL && e->from.at > t->at
+		? energy_board_most_watts(c->shared.energy, t->slot) * (double)(e->from.at - t->at) * 1e-9
+		: 0;
 }
 
 struct chooser_energy chooser_joules(const struct chooser *c, const struct chooser_ticket *t, cgn_nsec now)
@@ -346,7 +357,8 @@ struct chooser_energy chooser_joules(const struct chooser *c, const struct choos
 			load_change(c, t, &(struct energy_change){.whole_tokens = 0}, now);
 		phase_add(t, &e, &to);
 	}
-	double sum = at_least_0(e.prefill_j + e.decode_j), prefill = at_least_0(e.prefill_j);
+	double most = joules_most(c, t, &e), prefill = value_within(e.prefill_j, most),
+	       sum = value_within(e.prefill_j + e.decode_j, most);
 	e.prefill_j = prefill < sum ? prefill : sum;
 	e.decode_j = sum - e.prefill_j;
 	return e;

@@ -45,8 +45,9 @@ static void row_leave(struct share_row *r, const struct share_ticket *t)
 	} else {
 		r->queued_tokens -= t->tokens;
 		r->wholes -= t->whole;
+		r->asides -= t->aside;
 	}
-	CGN_MUST(r->decoding <= r->inflight);
+	CGN_MUST(r->decoding + r->asides <= r->inflight);
 }
 
 void share_enter(struct share *s, uint64_t router, uint32_t tokens, struct share_ticket *t)
@@ -68,9 +69,18 @@ void share_whole(struct share *s, struct share_ticket *t, uint32_t prompt_us)
 		s->rows[t->row].wholes++;
 }
 
+void share_aside(struct share *s, struct share_ticket *t)
+{
+	CGN_MUST(t->counted && !t->begun && !t->aside);
+	t->aside = true;
+	s->all.asides++;
+	if (t->row < SHARE_ROUTERS)
+		s->rows[t->row].asides++;
+}
+
 void share_begun(struct share *s, struct share_ticket *t)
 {
-	if (!t->counted || t->begun)
+	if (!t->counted || t->begun || t->aside)
 		return;
 	t->begun = true;
 	row_begin(&s->all, t);

@@ -15,7 +15,8 @@
 struct share_row {
 	uint64_t router; /* 0: free. */
 	uint32_t inflight;
-	uint32_t decoding;      /* Requests of inflight that have a first byte. */
+	uint32_t asides;        /* Requests of inflight that compute no prompt. */
+	uint32_t decoding;      /* The others of inflight that have a first byte. */
 	uint64_t queued_tokens; /* Prompt tokens to compute of the requests without a first byte. */
 	uint32_t wholes;        /* The requests without a first byte whose answer comes as a whole. */
 	uint64_t
@@ -29,7 +30,7 @@ struct share {
 
 /* The counted part of one request, held by the request. All zero: nothing is counted. */
 struct share_ticket {
-	bool counted, begun, whole;
+	bool counted, begun, whole, aside;
 	uint16_t row; /* SHARE_ROUTERS: no row. */
 	uint32_t tokens;
 };
@@ -38,7 +39,9 @@ struct share_ticket {
 void share_enter(struct share *s, uint64_t router, uint32_t tokens, struct share_ticket *t);
 /* The answer of the counted request comes as a whole, and its prompt is expected to take |prompt_us|. */
 void share_whole(struct share *s, struct share_ticket *t, uint32_t prompt_us);
-/* Count the first byte of the request: its prompt is computed. Does nothing when it is not counted or has
+/* The counted request computes no prompt and no answer, as one that asks for tokens: its first byte does not count. */
+void share_aside(struct share *s, struct share_ticket *t);
+/* Count the first byte of the request: its prompt is computed. Does nothing when it is not counted, is aside, or has
  * begun. */
 void share_begun(struct share *s, struct share_ticket *t);
 /* Uncount the request. Does nothing when it is not counted. */

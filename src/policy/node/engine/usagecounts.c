@@ -86,7 +86,7 @@ bool usagescan_counts_wanted(const struct usagescan *s)
 
 void usagescan_counts_number(struct usagescan *s)
 {
-	struct json_val v;
+	struct json_val v = {0};
 	uint64_t n = 0;
 	bool is_number = s->number_n < USAGESCAN_NUMBER &&
 		cgn_ok(json_parse((struct cgn_str){s->number, s->number_n}, &v, NULL, NULL));

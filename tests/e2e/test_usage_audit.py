@@ -2,6 +2,7 @@
 """A small audit of usage (usage_audit.py), in which every kind of request has its turn."""
 import pytest
 
+from cluster import SANITIZER
 from usage_audit import ESTIMATED, FIELDS, KINDS, audit, price
 
 
@@ -13,8 +14,9 @@ def test_usage_is_what_the_engines_books_say(tmp_path):
     for model, got in models.items():
         want = books["model"][model]
         if model not in ESTIMATED:
-            # A leg of a small model that is given up ends with the token that was judged, or one more.
-            spare = got["requests"] if model == "small" else 0
+            # A leg of a small model that is given up ends with the token that was judged, or one more; with a sanitizer the end reaches the
+            # engine later, while the engine keeps its pace.
+            spare = got["requests"] * (16 if SANITIZER else 1) if model == "small" else 0
             assert got["estimated"] == 0 and all(0 <= want[f] - got[f] <= spare * (f == "output") for f in FIELDS), (model, got, want)
             assert got["money"] == pytest.approx(price(model, got), rel=1e-6), (model, got)
         else:

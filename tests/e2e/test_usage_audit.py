@@ -7,6 +7,7 @@ from usage_audit import ESTIMATED, FIELDS, KINDS, audit, price
 
 
 @pytest.mark.threads
+@pytest.mark.both
 def test_usage_is_what_the_engines_books_say(tmp_path):
     a, charged, books = audit(tmp_path, 300)
     models = charged["model"]

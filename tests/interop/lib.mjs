@@ -14,7 +14,7 @@ export const defaultHeaders = { 'X-Request-Id': 'interop' };
 
 const INNER_ID = /\b(call|msg)_[0-9a-f]{24}\b/g;
 // The client's id in the engine's answers; where keys are asked for, an engine gets one of the router's own.
-const REQUEST_ID = /\b(interop|req-[0-9a-f]{24})\b/g;
+const REQUEST_ID = /interop|req-[0-9a-f]{24}/g;
 
 // Times, and the ids inside an answer, are an engine's own. Everything else has to be equal.
 export function masked(value) {

@@ -35,9 +35,10 @@ void gw_ticket_unref(struct gw_ticket *t)
 	CGN_LIVE(t, GW_TICKET_TAG);
 	if (atomic_fetch_sub_explicit(&t->refs, 1, memory_order_acq_rel) != 1)
 		return;
-	if (t->placed) {
+	/* Once admission is closed, the router stops: workers and quotas may be gone. */
+	if (t->placed && t->admission->policy != NULL) {
 		const struct quota_holder h = gw_ticket_holder(t);
-		gw_quotas_give(t->w->shared->quotas, &h, 1);
+		gw_quotas_give(t->admission->quotas, &h, 1);
 	}
 	admission_unref(t->admission);
 	t->tag = 0;

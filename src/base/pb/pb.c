@@ -50,18 +50,23 @@ static bool varint_read(struct wire *w, uint64_t *out)
 	return false;
 }
 
-/* Return whether messages of |type| lie at most |left| deep in |w|. Every byte is passed once. Malformed
- * bytes are left to protobuf-c, which refuses them before it goes deeper: its reader needs a whole message to
- * descend. */
-static bool depth_is_ok(const ProtobufCMessageDescriptor *type, struct wire w, unsigned left)
+enum depth { DEPTH_FINE, DEPTH_EXCEEDED, DEPTH_MALFORMED };
+
+/* Judge whether messages of |type| lie at most |left| deep in |w|. Every byte is passed once. Malformed bytes are left to
+ * protobuf-c, which refuses them before it goes deeper: its reader needs a whole message to descend. Only the field number
+ * 0, which no message may have, it takes where the number has two bytes or more. */
+static enum depth depth_judge(const ProtobufCMessageDescriptor *type, struct wire w, unsigned left)
 {
 	uint64_t key = 0, n = 0;
 	while (varint_read(&w, &key)) {
 		size_t skip = 0;
+		enum depth inner = DEPTH_FINE;
+		if ((uint32_t)key >> 3 == 0)
+			return DEPTH_MALFORMED;
 		switch (key & 7) {
 		case 0:
 			if (!varint_read(&w, &n))
-				return true;
+				return DEPTH_FINE;
 			break;
 		case 1:
 			skip = 8;
@@ -73,30 +78,37 @@ static bool depth_is_ok(const ProtobufCMessageDescriptor *type, struct wire w, u
 			const ProtobufCFieldDescriptor *f =
 				protobuf_c_message_descriptor_get_field(type, (unsigned)(key >> 3));
 			if (!varint_read(&w, &n) || n > (uint64_t)(w.end - w.p))
-				return true;
+				return DEPTH_FINE;
 			skip = (size_t)n;
 			if (f == NULL || f->type != PROTOBUF_C_TYPE_MESSAGE)
 				break;
-			if (left == 0 ||
-				!depth_is_ok(f->descriptor, (struct wire){w.p, w.p + skip}, left - 1))
-				return false;
+			if (left == 0)
+				return DEPTH_EXCEEDED;
+			inner = depth_judge(f->descriptor, (struct wire){w.p, w.p + skip}, left - 1);
+			if (inner != DEPTH_FINE)
+				return inner;
 			break;
 		}
 		default:
-			return true;
+			return DEPTH_FINE;
 		}
 		if (skip > (size_t)(w.end - w.p))
-			return true;
+			return DEPTH_FINE;
 		w.p += skip;
 	}
-	return true;
+	return DEPTH_FINE;
 }
 
 CGN_RC pb_unpack(const ProtobufCMessageDescriptor *type, struct cgn_str bytes, void *out_message,
 	struct cgn_err *err)
 {
 	const uint8_t *from = (const uint8_t *)bytes.p;
-	if (bytes.n > 0 && !depth_is_ok(type, (struct wire){from, from + bytes.n}, PB_DEPTH_MAX))
+	enum depth depth = bytes.n == 0
+		? DEPTH_FINE
+		: depth_judge(type, (struct wire){from, from + bytes.n}, PB_DEPTH_MAX);
+	if (depth == DEPTH_MALFORMED)
+		return CGN_FAIL(err, INVALID, "%s: it has a field of the number 0", type->short_name);
+	if (depth == DEPTH_EXCEEDED)
 		return CGN_FAIL(err, INVALID, "%s: messages within messages, more than %d deep",
 			type->short_name, PB_DEPTH_MAX);
 	size_t budget = bytes.n > (SIZE_MAX >> 5) ? SIZE_MAX : bytes.n * 16 + (size_t)64 * 1024;
